@@ -1,0 +1,40 @@
+#include "prism/linalg/batch.h"
+
+#include <ATen/ops/frexp.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/Exception.h>
+
+namespace prism {
+
+void check_matrix(const char* who, const Tensor& X) {
+  TORCH_CHECK(X.defined(), who, ": expected a matrix or a batch of matrices, got an undefined tensor");
+  TORCH_CHECK(X.dim() >= 2, who, ": expected a matrix or a batch of matrices (…, m, n), got shape ", X.sizes());
+  TORCH_CHECK(at::isFloatingType(X.scalar_type()), who, ": expected floating-point numbers, got ", X.scalar_type());
+}
+
+at::ScalarType compute_type(const Tensor& X) { return X.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
+
+Tensor symmetrised(const Tensor& A) { return (A + A.mT()).mul_(0.5); }
+
+Tensor largest_magnitude(const Tensor& X) {
+  if (X.size(-1) == 0 || X.size(-2) == 0) {
+    auto shape = X.sizes().vec();
+    shape[shape.size() - 1] = shape[shape.size() - 2] = 1;
+    return at::zeros(shape, X.options().dtype(at::kDouble));
+  }
+  // Two reductions instead of abs().amax(): no copy of X.
+  return at::maximum(X.amax({-2, -1}, true).abs(), X.amin({-2, -1}, true).abs()).to(at::kDouble);
+}
+
+Tensor nearest_power_of_two(const Tensor& x) {
+  constexpr double kSqrtHalf = 0.70710678118654752;
+  constexpr int64_t kLargestExponent = 126;
+  const auto [mantissa, exponent] = at::frexp(x);  // x = mantissa · 2^exponent, mantissa in [½, 1)
+  const Tensor nearest = exponent - mantissa.lt(kSqrtHalf).to(exponent.scalar_type());
+  return nearest.clamp(-kLargestExponent, kLargestExponent).to(at::kDouble).exp2();
+}
+
+Tensor nonzero_or_one(const Tensor& x) { return x.masked_fill(x.eq(0), 1); }
+
+}  // namespace prism

@@ -1,0 +1,31 @@
+#pragma once
+
+// Small helpers shared by the routines of linalg: every one of them works on a batch, shape (…, m, n).
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+
+namespace prism {
+
+using at::Tensor;
+
+// Refuses what is not a floating-point matrix or a batch of them.
+void check_matrix(const char* who, const Tensor& X);
+
+// The type to compute in: float64 stays, everything narrower becomes float32.
+at::ScalarType compute_type(const Tensor& X);
+
+// ½(A + Aᵀ).
+Tensor symmetrised(const Tensor& A);
+
+// max |x| of each matrix in float64, shape (…, 1, 1); 0 for empty matrices.
+Tensor largest_magnitude(const Tensor& X);
+
+// The power of two nearest to x > 0 (any power of two for x = 0), within float32's normal range, so that dividing by it is exact.
+// Dividing T and γD by it before their Gram lets 1e30 and 1e-30 neither overflow nor vanish.
+Tensor nearest_power_of_two(const Tensor& x);
+
+// x with its zeros replaced by 1: a divisor that leaves zero matrices zero.
+Tensor nonzero_or_one(const Tensor& x);
+
+}  // namespace prism

@@ -1,0 +1,158 @@
+#include "prism/linalg/shaping.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/eye.h>
+#include <ATen/ops/linalg_svd.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "prism/linalg/roots.h"
+
+namespace prism {
+namespace {
+
+at::ScalarType working_type(const Tensor& T, Solver solver) {
+  if (solver == Solver::Exact) return at::kDouble;
+  return solver == Solver::Gram ? compute_type(T) : T.scalar_type();
+}
+
+Tensor divided(const Tensor& X, const Tensor& scale, at::ScalarType type) { return X.to(type).div(scale.to(type)); }
+
+// R^(−1/root) of a Gram matrix.
+Tensor inverse_power(const Tensor& R, int64_t root, const PolarOptions& options) {
+  if (options.solver == Solver::Exact) return inverse_root(R, root, {.method = RootMethod::Eigh});
+  if (root != 2) return inverse_root(R, root);
+  // tr XᵀX = ‖X‖_F² ≥ ‖X‖₂², so every singular value starts in [0, 1/bound], where the iteration is stable.
+  const double bound = options.coefficients.bound();
+  const Tensor trace = nonzero_or_one(R.diagonal(0, -2, -1).sum(-1)).unsqueeze(-1).unsqueeze(-1).mul_(bound * bound);
+  return gram_iteration(symmetrised(R).div_(trace), options.coefficients, options.precision).div_(trace.sqrt());
+}
+
+Tensor gram(const Tensor& T, const Tensor& N) {  // TᵀT + NᵀN
+  Tensor R = T.mT().matmul(T);
+  return N.defined() ? R.add_(N.mT().matmul(N)) : R;
+}
+
+// T (TᵀT + NᵀN)^(−1/root).
+Tensor right_power(const Tensor& T, const Tensor& N, int64_t root, const PolarOptions& options) {
+  const int64_t m = T.size(-2);
+  if (N.defined() && T.size(-1) > 2 * m) {  // the top block of (SSᵀ)^(−1/root) S, S = [T; N]
+    const Tensor S = at::cat({T, N}, -2);
+    return inverse_power(S.matmul(S.mT()), root, options).narrow(-2, 0, m).matmul(S);
+  }
+  return T.matmul(inverse_power(gram(T, N), root, options));
+}
+
+// The top block of the polar factor of S = [T; N], by the literal iteration or by the SVD.
+Tensor stacked_polar(const Tensor& T, const Tensor& N, const PolarOptions& options) {
+  const Tensor S = N.defined() ? at::cat({T, N}, -2) : T;
+  const int64_t m = T.size(-2);
+  if (options.solver == Solver::Exact) {
+    const auto [U, sigma, Vh] = at::linalg_svd(S, /*full_matrices=*/false);
+    const double eps = std::numeric_limits<double>::epsilon() * static_cast<double>(std::max(S.size(-1), S.size(-2)));
+    const Tensor kept = sigma.gt(sigma.amax(-1, true) * eps).to(S.scalar_type());
+    return U.narrow(-2, 0, m).mul(kept.unsqueeze(-2)).matmul(Vh);
+  }
+  const Tensor norm = nonzero_or_one(at::linalg_vector_norm(S, 2, {-2, -1}, /*keepdim=*/true));
+  const Tensor X = S / (norm * options.coefficients.bound());
+  const bool tall = X.size(-2) >= X.size(-1);
+  const Tensor O = tall ? newton_schulz(X, options.coefficients) : newton_schulz(X.mT(), options.coefficients).mT();
+  return O.narrow(-2, 0, m);
+}
+
+Tensor shape_right(const Tensor& T, const Tensor& N, const PolarOptions& options) {
+  return options.solver == Solver::Gram ? right_power(T, N, 2, options) : stacked_polar(T, N, options);
+}
+
+// L^(−1/4) T R^(−1/4). The shorter side last: its Gram is small, and the longer one may use the 2m×2m form.
+Tensor shape_both(const Tensor& T, const Tensor& N, const PolarOptions& options) {
+  if (T.size(-2) > T.size(-1)) return shape_both(T.mT(), N.mT(), options).mT();
+  const Tensor L = inverse_power(gram(T.mT(), N.mT()), 4, options);
+  return L.matmul(right_power(T, N, 4, options));
+}
+
+void check_no_stack(const char* who, Solver solver) {
+  TORCH_CHECK_VALUE(solver != Solver::Stacked, who, ": solver 'stacked' needs the innovation itself; use 'gram' or 'exact'");
+}
+
+}  // namespace
+
+Side resolved_side(Side side, int64_t m, int64_t n) {
+  if (side != Side::Auto) return side;
+  return m >= n ? Side::Right : Side::Left;
+}
+
+Tensor shape_momentum(const Tensor& T, const Tensor& D, const ShapingOptions& options) {
+  check_matrix("shape_momentum", T);
+  TORCH_CHECK_VALUE(options.gamma >= 0, "shape_momentum: gamma must be 0 or more, got ", options.gamma);
+  if (T.numel() == 0) return at::zeros_like(T);
+  const bool noisy = options.gamma > 0;
+  // Without noise every side is the polar factor: take the cheapest.
+  const Side side = resolved_side(noisy ? options.side : Side::Auto, T.size(-2), T.size(-1));
+  if (side == Side::Both) check_no_stack("side 'both'", options.polar.solver);
+
+  const auto type = working_type(T, options.polar.solver);
+  Tensor magnitude = largest_magnitude(T);
+  if (noisy) {
+    TORCH_CHECK(D.defined() && D.sizes() == T.sizes(), "shape_momentum: D must have the shape of T, ", T.sizes(), ", got ",
+                D.defined() ? D.sizes() : at::IntArrayRef());
+    magnitude = at::maximum(magnitude, largest_magnitude(D) * options.gamma);
+  }
+  const Tensor scale = nearest_power_of_two(magnitude);
+  const Tensor X = divided(T, scale, type);
+  const Tensor N = noisy ? divided(D, scale, type).mul_(options.gamma) : Tensor();
+
+  Tensor O;
+  if (side == Side::Right) O = shape_right(X, N, options.polar);
+  if (side == Side::Left) O = shape_right(X.mT(), noisy ? N.mT() : N, options.polar).mT();
+  if (side == Side::Both) O = shape_both(X, N, options.polar);
+  return O.to(T.scalar_type());
+}
+
+Tensor shape_with_covariance(const Tensor& T, const Covariance& left, const Covariance& right, const ShapingOptions& options) {
+  check_matrix("shape_with_covariance", T);
+  check_no_stack("covariance", options.polar.solver);
+  if (T.numel() == 0) return at::zeros_like(T);
+  const Side side = resolved_side(options.side, T.size(-2), T.size(-1));
+  const auto type = working_type(T, options.polar.solver);
+
+  // (XᵀX + γ²Ĉ)^(−1/root), computed on X and Ĉ divided by one power of two.
+  const auto power = [&](const Tensor& X, const Covariance& covariance, int64_t root) {
+    TORCH_CHECK(covariance.C.defined() && covariance.C.size(-1) == X.size(-1), "shape_with_covariance: expected a covariance of ",
+                X.size(-1), " columns, got ", covariance.C.defined() ? covariance.C.size(-1) : 0);
+    const Tensor noise = covariance.scale.to(at::kDouble) * options.gamma;
+    const Tensor scale = nearest_power_of_two(at::maximum(largest_magnitude(X), noise));
+    const Tensor Y = divided(X, scale, type);
+    const Tensor R = gram(Y, Tensor()).add_(covariance.C.to(type) * noise.div(scale).square().to(type));
+    const Tensor P = inverse_power(R, root, options.polar);
+    return root == 2 ? P.div(scale.to(type)) : P.div(scale.sqrt().to(type));
+  };
+
+  const Tensor X = T.to(type);
+  if (side == Side::Right) return X.matmul(power(X, right, 2)).to(T.scalar_type());
+  if (side == Side::Left) return power(X.mT(), left, 2).matmul(X).to(T.scalar_type());
+  return power(X.mT(), left, 4).matmul(X).matmul(power(X, right, 4)).to(T.scalar_type());
+}
+
+Tensor shape_tikhonov(const Tensor& T, double damping, const PolarOptions& options) {
+  check_matrix("shape_tikhonov", T);
+  TORCH_CHECK_VALUE(damping >= 0, "shape_tikhonov: damping must be 0 or more, got ", damping);
+  const int64_t shorter = std::min(T.size(-2), T.size(-1));
+  if (T.numel() == 0) return at::zeros_like(T);
+  const Tensor scale = nearest_power_of_two(largest_magnitude(T));
+  const Tensor X = divided(T, scale, compute_type(T));
+  const Tensor mean = X.square().sum({-2, -1}, true).div_(static_cast<double>(shorter));  // of σ²
+  const Covariance uniform{at::eye(shorter, X.options()) * mean, at::ones_like(scale)};
+  ShapingOptions shaping{.gamma = std::sqrt(damping), .side = Side::Auto, .polar = options};
+  return shape_with_covariance(X, uniform, uniform, shaping).to(T.scalar_type());
+}
+
+}  // namespace prism

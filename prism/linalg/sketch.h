@@ -1,0 +1,24 @@
+#pragma once
+
+#include "prism/linalg/shaping.h"
+
+namespace prism {
+
+// The dense average Ĉ ← βĈ + (1−β)DᵀD of an innovation covariance, in place; D (…, m, n).
+// C and scale are zero before the first update; the scale follows the content, so that Ĉ = scale²·C neither overflows nor vanishes.
+void average_update(Covariance& covariance, const Tensor& D, double beta);
+
+// A low-rank stream of the same average: Ĉ ≈ FᵀF + tail²·(I − VᵀV), with V the normalised rows of F.
+struct Sketch {
+  Tensor F;     // (…, r, n): rows √λ_i·v_iᵀ, largest first
+  Tensor tail;  // (…, 1, 1): the standard deviation in every direction outside the rows of F
+};
+
+// Ĉ ← the top r eigenpairs of βĈ + (1−β)DᵀD, shrunk by λ_{r+1}; what is cut off returns as the isotropic tail over the complement, so
+// that the trace is kept and no noisy direction goes undamped. At r = n nothing is cut: the dense average. In place.
+void sketch_update(Sketch& sketch, const Tensor& D, double beta);
+
+// FᵀF + tail²·(I − VᵀV) as a dense matrix.
+Covariance sketch_covariance(const Sketch& sketch);
+
+}  // namespace prism
