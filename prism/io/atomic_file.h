@@ -1,0 +1,31 @@
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+#include "prism/io/file.h"
+
+namespace prism::io {
+
+// Replaces `target` all at once: bytes go to `<target>.tmp-<pid>-<n>` in the same folder, and `commit` flushes them to
+// disk, renames the file over the target and flushes the folder. Until then the old target stays as it was. Whatever
+// ends the object without a commit (an exception, a full disk) removes the temporary file.
+class AtomicFile {
+ public:
+  explicit AtomicFile(const std::filesystem::path& target);
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  ~AtomicFile();
+
+  void write(std::string_view bytes);
+  void commit();
+
+ private:
+  std::filesystem::path target_;
+  FileDescriptor file_;
+  bool committed_ = false;
+};
+
+void write_file_atomically(const std::filesystem::path& target, std::string_view bytes);
+
+}  // namespace prism::io

@@ -1,0 +1,63 @@
+#include "prism/io/json.h"
+
+#include <fmt/format.h>
+
+#include <set>
+#include <vector>
+
+#include "prism/io/error.h"
+
+namespace prism::io {
+
+namespace {
+
+using nlohmann::json;
+using Event = json::parse_event_t;
+
+constexpr int kMaxDepth = 128;
+
+// nlohmann::json keeps the last of two equal keys without a word; this callback sees both.
+class StrictRules {
+ public:
+  explicit StrictRules(std::string_view where) : where_(where) {}
+
+  bool operator()(int depth, Event event, const json& value) {
+    if (depth > kMaxDepth) throw Error(fmt::format("{}: JSON nested deeper than {} levels", where_, kMaxDepth));
+    if (event == Event::object_start) keys_.emplace_back();
+    if (event == Event::object_end) keys_.pop_back();
+    if (event == Event::key && !keys_.back().insert(value.get_ref<const std::string&>()).second) {
+      throw Error(fmt::format("{}: key {} appears twice in one JSON object", where_,
+                              quote(value.get_ref<const std::string&>())));
+    }
+    return true;
+  }
+
+ private:
+  std::string_view where_;
+  std::vector<std::set<std::string>> keys_;
+};
+
+std::string without_error_code(std::string_view message) {
+  const auto end = message.find("] ");
+  return std::string(end == std::string_view::npos ? message : message.substr(end + 2));
+}
+
+}  // namespace
+
+json parse_json(std::string_view text, std::string_view where) {
+  // The parser takes a zero byte for the end of the text and skips a byte-order mark.
+  if (const auto at = text.find('\0'); at != std::string_view::npos) {
+    throw Error(fmt::format("{}: invalid JSON: zero byte at offset {}", where, at));
+  }
+  if (text.starts_with("\xEF\xBB\xBF")) throw Error(fmt::format("{}: invalid JSON: byte-order mark", where));
+  try {
+    StrictRules rules(where);
+    return json::parse(text.begin(), text.end(), std::ref(rules));
+  } catch (const json::exception& error) {
+    throw Error(fmt::format("{}: invalid JSON: {}", where, without_error_code(error.what())));
+  }
+}
+
+std::string quote(std::string_view text) { return json(text).dump(-1, ' ', false, json::error_handler_t::replace); }
+
+}  // namespace prism::io
