@@ -1,0 +1,65 @@
+# `make` or `make help` lists the targets. Variables:
+#   PYTHON=        interpreter that already has torch 2.11-2.15, instead of .venv
+#   TORCH=         torch requirement for .venv, e.g. TORCH=torch==2.12.1
+#   TORCH_INDEX=   package index for it, e.g. the one with CPU builds
+#   JOBS=          compile jobs at a time
+#   CI=true        warnings are errors
+
+PRESET := $(if $(filter true 1,$(CI)),ci,release)
+PY := $(if $(PYTHON),$(PYTHON),.venv/bin/python)
+export PYTHON TORCH TORCH_INDEX
+
+CONFIGURE = cmake -DPRISM_PYTHON="$(PYTHON)" --log-level=WARNING --preset
+BUILD = cmake --build $(if $(JOBS),--parallel $(JOBS)) --preset
+
+# Some virtual machines claim AMX and trap when oneDNN uses it for bfloat16, so the tests stay below it.
+test test-sanitize: export ONEDNN_MAX_CPU_ISA = AVX512_CORE_BF16
+
+# The targets share build folders, and Ninja keeps all cores busy by itself.
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+.PHONY: help setup build test test-sanitize demo bench format lint clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+
+setup:  ## install packages and make .venv, as far as they are missing
+	@tools/setup.sh test
+
+build:  ## compile the library and the programs into build/release
+	@tools/setup.sh build
+	@$(CONFIGURE) $(PRESET)
+	@$(BUILD) $(PRESET)
+
+test: setup  ## run all tests, the C++ ones and then the Python ones
+	@$(CONFIGURE) $(PRESET)
+	@$(BUILD) $(PRESET)-tests
+	@status=0; ctest --preset $(PRESET) || status=1; "$(PY)" -m pytest || status=1; exit $$status
+
+test-sanitize:  ## run the C++ tests under the address and undefined-behaviour sanitizers
+	@tools/setup.sh build
+	@$(CONFIGURE) sanitize
+	@$(BUILD) sanitize
+	@ctest --preset sanitize
+
+demo: build  ## fit a small network with AdamW, Muon and PRISM, and compare
+	@build/release/examples/compare_optimizers
+
+bench:  ## time one step of every optimizer, here and in torch
+	@tools/setup.sh build
+	@$(CONFIGURE) release -DPRISM_BUILD_BENCH=ON
+	@$(BUILD) release-bench
+	@PYTHON="$(PY)" bench/run.sh
+
+format:  ## lay out all C++ sources with clang-format
+	@tools/setup.sh lint
+	@tools/lint.sh format
+
+lint:  ## check layout, clang-tidy's warnings and the types of the Python code
+	@tools/setup.sh build
+	@tools/setup.sh lint
+	@$(CONFIGURE) lint
+	@PYTHON="$(PY)" tools/lint.sh check
+
+clean:  ## remove what was built; .venv stays
+	@rm -rf build

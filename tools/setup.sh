@@ -1,0 +1,132 @@
+#!/usr/bin/env bash
+# Sets up what Prism needs, and does nothing where it is there already.
+#
+#   tools/setup.sh build    packages to compile with, and torch
+#   tools/setup.sh test     the same, and the Python packages the tests compare with
+#   tools/setup.sh lint     clang-format and clang-tidy
+#
+# PYTHON=       interpreter that already has torch 2.11-2.15; it is checked and nothing is installed into it
+# TORCH=        requirement for the torch in .venv        (default torch==2.13.0)
+# TORCH_INDEX=  package index to take that torch from     (default pip's own)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly torch_requirement="${TORCH:-torch==2.13.0}"
+readonly torch_range=">=2.11,<2.16"
+
+# Programs count as present when they can be run, whoever installed them: command=package.
+readonly build_programs=(g++=g++ cmake=cmake ninja=ninja-build)
+readonly lint_programs=(clang-format=clang-format clang-tidy=clang-tidy)
+# Packages that a staged .deps folder (tools/stage_deps.sh) makes unnecessary; ccache only saves time.
+readonly build_packages=(
+  ccache libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev libxxhash-dev libutf8proc-dev libzstd-dev
+  zlib1g-dev libgtest-dev libbenchmark-dev
+)
+
+die() {
+  printf 'set-up: %s\n' "$@" >&2
+  exit 2
+}
+
+missing_programs() {
+  local entry
+  for entry in "$@"; do
+    command -v "${entry%%=*}" >/dev/null || echo "${entry#*=}"
+  done
+}
+
+missing_packages() {
+  local package status
+  for package in "$@"; do
+    status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) || true
+    [[ $status == installed ]] || echo "$package"
+  done
+}
+
+install_packages() {
+  [[ $# -gt 0 ]] || return 0
+  command -v apt-get >/dev/null ||
+    die "these Debian packages, or what your system calls them, are needed: $*" \
+        "without apt, copy the libraries from a Debian machine with tools/stage_deps.sh"
+  local as_root=()
+  if [[ $EUID -ne 0 ]]; then
+    sudo -n true 2>/dev/null || die "packages are missing; please run" "  sudo apt-get install -y $*"
+    as_root=(sudo -n)
+  fi
+  local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=600)
+  echo "set-up: installing $*"
+  # The package lists of a fresh machine are empty or old: then update and try again.
+  "${apt[@]}" install -y --no-install-recommends "$@" ||
+    { "${apt[@]}" update && "${apt[@]}" install -y --no-install-recommends "$@"; } ||
+    die "apt-get could not install: $*"
+}
+
+# Prints what PYTHON lacks, without importing torch.
+lacks() {
+  "$PYTHON" - "$torch_range" "$@" <<'PY'
+import re, sys
+from importlib.metadata import PackageNotFoundError, version
+least, below = (tuple(map(int, re.findall(r"\d+", part))) for part in sys.argv[1].split(","))
+for name in ["torch", *sys.argv[2:]]:
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        print(f"{name} (not installed)")
+        continue
+    if name == "torch" and not least <= tuple(map(int, re.findall(r"\d+", found)[:2])) < below:
+        print(f"torch {sys.argv[1]} (it has {found})")
+PY
+}
+
+check_given_python() {
+  command -v "$PYTHON" >/dev/null || die "PYTHON=$PYTHON cannot be run; give the path of an interpreter with torch"
+  local modules=()
+  [[ $1 == build ]] || mapfile -t modules < <(sed -n 's/^\([A-Za-z0-9_.-]*\)==.*/\1/p' tools/requirements.txt)
+  local lacking
+  lacking=$(lacks "${modules[@]}") || die "PYTHON=$PYTHON is not a working Python 3 interpreter"
+  [[ -z $lacking ]] ||
+    die "PYTHON=$PYTHON lacks" "${lacking//$'\n'/, }" \
+        "install them there (tools/requirements.txt has versions that work), or leave PYTHON unset to use .venv"
+}
+
+make_venv() {
+  local stamp=.venv/.prism-setup wanted
+  wanted="$torch_requirement ${TORCH_INDEX:-} $(cksum <tools/requirements.txt)"
+  [[ -x .venv/bin/python && -f $stamp && $(<"$stamp") == "$wanted" ]] && return
+
+  .venv/bin/python -c 'import pip' 2>/dev/null || python3 -m venv --clear .venv ||
+    die "python3 could not make .venv; remove it, look at the message above and try again"
+  local pip=(.venv/bin/python -m pip --disable-pip-version-check --quiet)
+  echo "set-up: installing $torch_requirement into .venv"
+  "${pip[@]}" install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "$torch_requirement" ||
+    die "pip could not install $torch_requirement${TORCH_INDEX:+ from $TORCH_INDEX}"
+  # No dependency may bring another torch than the one chosen.
+  .venv/bin/python -c 'from importlib.metadata import version; print("torch==" + version("torch"))' >.venv/torch.txt
+  echo "set-up: installing tools/requirements.txt into .venv"
+  "${pip[@]}" install -r tools/requirements.txt -c .venv/torch.txt || die "pip could not install tools/requirements.txt"
+  PYTHON=.venv/bin/python check_given_python test
+  printf '%s' "$wanted" >"$stamp"
+}
+
+main() {
+  local purpose="${1:-}" missing=()
+  case $purpose in
+    build | test)
+      mapfile -t missing < <(
+        missing_programs "${build_programs[@]}"
+        [[ -d .deps ]] || missing_packages "${build_packages[@]}"
+        [[ -n ${PYTHON:-} ]] || python3 -c 'import ensurepip' 2>/dev/null || echo python3-venv
+      )
+      ;;
+    lint) mapfile -t missing < <(missing_programs "${lint_programs[@]}") ;;
+    *) die "usage: tools/setup.sh build|test|lint" ;;
+  esac
+
+  mkdir -p build
+  exec 9>build/.setup.lock  # two makes at once must not fill one .venv
+  flock 9
+  install_packages "${missing[@]}"
+  [[ $purpose == lint ]] || if [[ -n ${PYTHON:-} ]]; then check_given_python "$purpose"; else make_venv; fi
+}
+
+main "$@"
