@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <functional>
 #include <set>
 #include <vector>
 
@@ -15,6 +17,7 @@ using nlohmann::json;
 using Event = json::parse_event_t;
 
 constexpr int kMaxDepth = 128;
+constexpr size_t kMaxShown = 200;  // bytes of the user's text in a message
 
 // nlohmann::json keeps the last of two equal keys without a word; this callback sees both.
 class StrictRules {
@@ -37,9 +40,10 @@ class StrictRules {
   std::vector<std::set<std::string>> keys_;
 };
 
-std::string without_error_code(std::string_view message) {
-  const auto end = message.find("] ");
-  return std::string(end == std::string_view::npos ? message : message.substr(end + 2));
+// Without nlohmann's error number, and without the text last read, which may be broken or megabytes long.
+std::string_view essence(std::string_view message) {
+  if (const auto number_end = message.find("] "); number_end != message.npos) message.remove_prefix(number_end + 2);
+  return message.substr(0, std::min(message.find("; last read"), kMaxShown));
 }
 
 }  // namespace
@@ -54,10 +58,13 @@ json parse_json(std::string_view text, std::string_view where) {
     StrictRules rules(where);
     return json::parse(text.begin(), text.end(), std::ref(rules));
   } catch (const json::exception& error) {
-    throw Error(fmt::format("{}: invalid JSON: {}", where, without_error_code(error.what())));
+    throw Error(fmt::format("{}: invalid JSON: {}", where, essence(error.what())));
   }
 }
 
-std::string quote(std::string_view text) { return json(text).dump(-1, ' ', false, json::error_handler_t::replace); }
+std::string quote(std::string_view text) {
+  const bool cut = text.size() > kMaxShown;
+  return json(text.substr(0, kMaxShown)).dump(-1, ' ', false, json::error_handler_t::replace) + (cut ? "…" : "");
+}
 
 }  // namespace prism::io

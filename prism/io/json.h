@@ -10,7 +10,7 @@ namespace prism::io {
 // Anything else throws prism::Error whose message begins with `where`.
 nlohmann::json parse_json(std::string_view text, std::string_view where);
 
-// The text in JSON's quotes and escapes, for messages; broken UTF-8 is shown as U+FFFD.
+// The text in JSON's quotes and escapes, for messages: broken UTF-8 is shown as U+FFFD, and long text is cut.
 std::string quote(std::string_view text);
 
 }  // namespace prism::io

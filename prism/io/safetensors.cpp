@@ -47,6 +47,12 @@ std::string in_tensor(std::string_view where, std::string_view name) {
   return fmt::format("{}: tensor {}", where, quote(name));
 }
 
+std::string shape_text(std::span<const int64_t> shape) {
+  constexpr size_t kShown = 16;
+  const bool cut = shape.size() > kShown;
+  return fmt::format("[{}{}]", fmt::join(shape.first(cut ? kShown : shape.size()), ", "), cut ? ", …" : "");
+}
+
 // --- writing ---
 
 std::vector<const TensorView*> in_file_order(std::span<const TensorView> tensors) {
@@ -66,8 +72,8 @@ void check_writable(std::span<const TensorView> tensors, const std::string& wher
     if (tensor.name == "__metadata__") throw Error(fmt::format("{}: the format reserves this name", who));
     const size_t expected = tensor_bytes(tensor.dtype, tensor.shape, who);
     if (tensor.bytes != expected) {
-      throw Error(fmt::format("{}: expected {} bytes for {} of shape [{}], got {}", who, expected, tensor.dtype,
-                              fmt::join(tensor.shape, ", "), tensor.bytes));
+      throw Error(fmt::format("{}: expected {} bytes for {} of shape {}, got {}", who, expected, tensor.dtype,
+                              shape_text(tensor.shape), tensor.bytes));
     }
     names.push_back(tensor.name);
   }
@@ -176,9 +182,9 @@ Entry read_entry(const std::string& name, const json& json_entry, std::string_vi
   entry.end = static_cast<size_t>(offsets[1]);
   entry.view.bytes = tensor_bytes(entry.view.dtype, entry.view.shape, who);
   if (entry.end - entry.begin != entry.view.bytes) {
-    throw Error(fmt::format("{}: expected {} bytes for {} of shape [{}], got data_offsets [{}, {}] of {} bytes", who,
-                            entry.view.bytes, entry.view.dtype, fmt::join(entry.view.shape, ", "), entry.begin,
-                            entry.end, entry.end - entry.begin));
+    throw Error(fmt::format("{}: expected {} bytes for {} of shape {}, got data_offsets [{}, {}] of {} bytes", who,
+                            entry.view.bytes, entry.view.dtype, shape_text(entry.view.shape), entry.begin, entry.end,
+                            entry.end - entry.begin));
   }
   return entry;
 }
@@ -238,14 +244,14 @@ size_t tensor_bytes(std::string_view dtype, std::span<const int64_t> shape, std:
   }
   const int64_t element_bits = bits;
   for (const int64_t size : shape) {
-    if (size < 0) throw Error(fmt::format("{}: expected sizes ≥ 0, got shape [{}]", where, fmt::join(shape, ", ")));
+    if (size < 0) throw Error(fmt::format("{}: expected sizes ≥ 0, got shape {}", where, shape_text(shape)));
     if (__builtin_mul_overflow(bits, size, &bits)) {
-      throw Error(fmt::format("{}: shape [{}] of {} overflows 64 bits", where, fmt::join(shape, ", "), dtype));
+      throw Error(fmt::format("{}: shape {} of {} overflows 64 bits", where, shape_text(shape), dtype));
     }
   }
   if (bits % 8 != 0) {
-    throw Error(fmt::format("{}: {} elements have {} bits and shape [{}] does not fill whole bytes", where, dtype,
-                            element_bits, fmt::join(shape, ", ")));
+    throw Error(fmt::format("{}: {} elements have {} bits and shape {} does not fill whole bytes", where, dtype,
+                            element_bits, shape_text(shape)));
   }
   return static_cast<size_t>(bits / 8);
 }
