@@ -1,4 +1,4 @@
-# Finds LibTorch and defines the imported target Torch::torch (also in TORCH_LIBRARIES) and Torch_VERSION.
+# Finds LibTorch and defines the imported target Torch::torch (also in TORCH_LIBRARIES), Torch_VERSION and Torch_PREFIX.
 #
 # Looked for in CMAKE_PREFIX_PATH (an unpacked LibTorch, or torch.utils.cmake_prefix_path), then in the interpreter
 # named by PRISM_PYTHON. If the project has already called torch's own find_package, its target `torch` is used.
@@ -38,6 +38,7 @@ endforeach()
 set(Torch_VERSION "")
 if(_torch_include)
   cmake_path(ABSOLUTE_PATH _torch_include NORMALIZE)
+  cmake_path(GET _torch_include PARENT_PATH Torch_PREFIX)
   foreach(_part IN ITEMS MAJOR MINOR PATCH)
     file(STRINGS "${_torch_include}/torch/headeronly/version.h" _line REGEX "define TORCH_VERSION_${_part} ")
     string(REGEX MATCH "[0-9]+" _number "${_line}")
@@ -71,4 +72,6 @@ if(Torch_FOUND AND NOT TARGET Torch::torch)
         "Torch::torch_cpu;Torch::c10;-Wl,--push-state,--no-as-needed,\"${_torch_torch}\",--pop-state")
   endif()
 endif()
-set(TORCH_LIBRARIES Torch::torch)
+if(NOT TARGET torch)
+  set(TORCH_LIBRARIES Torch::torch)
+endif()

@@ -4,6 +4,7 @@
 #   tools/setup.sh build    packages to compile with, and torch
 #   tools/setup.sh test     the same, and the Python packages the tests compare with
 #   tools/setup.sh lint     clang-format and clang-tidy
+#   tools/setup.sh list     only prints the names of the library packages
 #
 # PYTHON=       interpreter that already has torch 2.11-2.15; it is checked and nothing is installed into it
 # TORCH=        requirement for the torch in .venv        (default torch==2.13.0)
@@ -118,8 +119,9 @@ main() {
         [[ -n ${PYTHON:-} ]] || python3 -c 'import ensurepip' 2>/dev/null || echo python3-venv
       )
       ;;
+    list) printf '%s\n' "${build_packages[@]}" && return ;;
     lint) mapfile -t missing < <(missing_programs "${lint_programs[@]}") ;;
-    *) die "usage: tools/setup.sh build|test|lint" ;;
+    *) die "usage: tools/setup.sh build|test|lint|list" ;;
   esac
 
   mkdir -p build
