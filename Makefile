@@ -7,7 +7,7 @@
 
 PRESET := $(if $(filter true 1,$(CI)),ci,release)
 PY := $(if $(PYTHON),$(PYTHON),.venv/bin/python)
-export PYTHON TORCH TORCH_INDEX
+export PYTHON TORCH TORCH_INDEX JOBS
 
 CONFIGURE = cmake -DPRISM_PYTHON="$(PYTHON)" --log-level=WARNING --preset
 BUILD = cmake --build $(if $(JOBS),--parallel $(JOBS)) --preset

@@ -8,6 +8,8 @@ endif()
 
 if(NOT PRISM_PYTHON AND EXISTS "${PROJECT_SOURCE_DIR}/.venv/bin/python")
   set(PRISM_PYTHON "${PROJECT_SOURCE_DIR}/.venv/bin/python")
+elseif(PRISM_PYTHON MATCHES "/")  # a bare name is looked up in PATH
+  cmake_path(ABSOLUTE_PATH PRISM_PYTHON BASE_DIRECTORY "${PROJECT_SOURCE_DIR}")
 endif()
 
 # Filled by tools/stage_deps.sh for machines without the Debian packages.
