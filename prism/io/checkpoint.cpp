@@ -1,0 +1,176 @@
+#include "prism/io/checkpoint.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+
+#include "prism/io/error.h"
+
+namespace prism::io {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view kPrefix = "step-";
+constexpr std::string_view kTemporary = ".tmp-";
+
+struct Candidate {
+  fs::path path;
+  int64_t step;
+  bool temporary;
+};
+
+// "step-00001000" and "step-00001000.tmp-77"; anything else in the parent is none of our business.
+std::optional<Candidate> as_candidate(const fs::directory_entry& entry) {
+  const auto name = entry.path().filename().string();
+  const auto stem = name.substr(0, name.find(kTemporary));
+  if (!entry.is_directory() || !stem.starts_with(kPrefix)) return std::nullopt;
+  int64_t step = 0;
+  const char *begin = stem.data() + kPrefix.size(), *end = stem.data() + stem.size();
+  const auto parsed = std::from_chars(begin, end, step);
+  if (parsed.ec != std::errc() || parsed.ptr != end || checkpoint_name(step) != stem) return std::nullopt;
+  return Candidate{entry.path(), step, stem != name};
+}
+
+std::vector<Candidate> newest_first(const fs::path& parent) {
+  std::vector<Candidate> candidates;
+  if (!fs::exists(parent)) return candidates;
+  for (const auto& entry : fs::directory_iterator(parent)) {
+    if (auto candidate = as_candidate(entry)) candidates.push_back(std::move(*candidate));
+  }
+  std::ranges::sort(candidates, [](const Candidate& a, const Candidate& b) {
+    return a.step != b.step ? a.step > b.step : a.path > b.path;
+  });
+  return candidates;
+}
+
+// A living writer holds the lock on its temporary folder. What cannot be told (no permission, no locks on this file
+// system) counts as living.
+bool is_abandoned(const fs::path& temporary) {
+  try {
+    return ::flock(FileDescriptor(temporary, O_RDONLY | O_DIRECTORY).get(), LOCK_EX | LOCK_NB) == 0;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+// Why the checkpoint cannot be used; empty when it verifies.
+std::string fault_of(const Candidate& candidate) {
+  try {
+    const auto manifest = verify_manifest(candidate.path);
+    if (manifest.step == candidate.step) return "";
+    return fmt::format("{}: expected step {} as the folder's name says, got {}",
+                       (candidate.path / kManifestName).string(), candidate.step, manifest.step);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+// Renamed first, so that what is half removed does not look like a checkpoint.
+void remove_checkpoint(const fs::path& path) {
+  auto doomed = path;
+  doomed += fmt::format("{}{}", kTemporary, ::getpid());
+  fs::remove_all(doomed);
+  fs::rename(path, doomed);
+  fs::remove_all(doomed);
+}
+
+}  // namespace
+
+std::string checkpoint_name(int64_t step) { return fmt::format("{}{:08d}", kPrefix, step); }
+
+CheckpointWriter::CheckpointWriter(const fs::path& parent, int64_t step)
+    : parent_(parent), target_(parent / checkpoint_name(step)), step_(step) {
+  if (step < 0) throw Error(fmt::format("{}: expected a step ≥ 0, got {}", parent.string(), step));
+  std::error_code error;
+  fs::create_directories(parent, error);
+  if (error) throw_system_error("create", parent, error.value());
+  for (const auto& old : newest_first(parent)) {
+    if (old.temporary && is_abandoned(old.path)) fs::remove_all(old.path, error);
+  }
+  temporary_ = target_;
+  temporary_ += fmt::format("{}{}", kTemporary, ::getpid());
+  if (::mkdir(temporary_.c_str(), 0777) != 0) throw_system_error("create", temporary_, errno);
+  owns_temporary_ = true;
+  lock_ = FileDescriptor(temporary_, O_RDONLY | O_DIRECTORY);
+  ::flock(lock_.get(), LOCK_EX);
+}
+
+CheckpointWriter::~CheckpointWriter() {
+  std::error_code ignored;
+  if (owns_temporary_) fs::remove_all(temporary_, ignored);
+}
+
+fs::path CheckpointWriter::commit() {
+  write_manifest(temporary_, step_);
+  publish();
+  sync_folder(parent_);
+  if (owns_temporary_) fs::remove_all(temporary_);
+  owns_temporary_ = false;
+  return target_;
+}
+
+// Afterwards `owns_temporary_` says whether the temporary name holds the checkpoint that was replaced.
+void CheckpointWriter::publish() {
+  const auto rename = [&](unsigned flags) {
+    return ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(), flags) == 0;
+  };
+  if (fs::exists(target_)) {
+    if (rename(RENAME_EXCHANGE)) return;
+    if (errno != EINVAL && errno != ENOSYS) throw_system_error("replace", target_, errno);
+    if (fault_of({target_, step_, false}).empty()) {
+      throw Error(
+          fmt::format("{}: this checkpoint exists, and the file system cannot replace a folder at once; "
+                      "move it away first",
+                      target_.string()));
+    }
+    fs::remove_all(target_);
+  }
+  if (std::rename(temporary_.c_str(), target_.c_str()) != 0) throw_system_error("rename", temporary_, errno);
+  owns_temporary_ = false;
+}
+
+LatestCheckpoint latest_checkpoint(const fs::path& parent) {
+  LatestCheckpoint latest;
+  for (const auto& candidate : newest_first(parent)) {
+    if (candidate.temporary) {
+      const bool abandoned = is_abandoned(candidate.path);
+      latest.skipped.push_back({candidate.path, abandoned ? "unfinished: its writer died" : "still being written"});
+    } else if (!latest.path) {
+      auto fault = fault_of(candidate);
+      if (fault.empty()) {
+        latest.path = candidate.path;
+        latest.step = candidate.step;
+      } else {
+        latest.skipped.push_back({candidate.path, std::move(fault)});
+      }
+    }
+  }
+  return latest;
+}
+
+std::vector<fs::path> prune_checkpoints(const fs::path& parent, int64_t keep) {
+  if (keep < 1) throw Error(fmt::format("{}: expected to keep at least 1 checkpoint, got {}", parent.string(), keep));
+  auto candidates = newest_first(parent);
+  std::erase_if(candidates, [](const Candidate& candidate) { return candidate.temporary; });
+  std::vector<fs::path> removed;
+  if (candidates.size() <= static_cast<size_t>(keep)) return removed;
+  const auto good = std::ranges::find_if(candidates, [](const auto& candidate) { return fault_of(candidate).empty(); });
+  if (good == candidates.end()) return removed;  // something is badly wrong: what can be salvaged is not ours to delete
+  for (auto last = candidates.end(); last != candidates.begin() + keep;) {
+    if (--last == good) continue;
+    remove_checkpoint(last->path);
+    removed.push_back(last->path);
+  }
+  return removed;
+}
+
+}  // namespace prism::io
