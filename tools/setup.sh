@@ -24,8 +24,9 @@ readonly build_packages=(
   zlib1g-dev libgtest-dev libbenchmark-dev
 )
 
-die() {
-  printf 'set-up: %s\n' "$@" >&2
+die() {  # the first line, then the others indented
+  printf 'set-up: %s\n' "$1" >&2
+  [[ $# -eq 1 ]] || printf '  %s\n' "${@:2}" >&2
   exit 2
 }
 
@@ -51,7 +52,7 @@ install_packages() {
         "without apt, copy the libraries from a Debian machine with tools/stage_deps.sh"
   local as_root=()
   if [[ $EUID -ne 0 ]]; then
-    sudo -n true 2>/dev/null || die "packages are missing; please run" "  sudo apt-get install -y $*"
+    sudo -n true 2>/dev/null || die "Debian packages are missing; please run" "sudo apt-get install -y $*"
     as_root=(sudo -n)
   fi
   local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=600)
@@ -62,7 +63,7 @@ install_packages() {
     die "apt-get could not install: $*"
 }
 
-# Prints what PYTHON lacks, without importing torch.
+# Prints what PYTHON lacks, without importing torch, and "checked" to show that it ran.
 lacks() {
   "$PYTHON" - "$torch_range" "$@" <<'PY'
 import re, sys
@@ -76,6 +77,7 @@ for name in ["torch", *sys.argv[2:]]:
         continue
     if name == "torch" and not least <= tuple(map(int, re.findall(r"\d+", found)[:2])) < below:
         print(f"torch {sys.argv[1]} (it has {found})")
+print("checked")
 PY
 }
 
@@ -84,9 +86,11 @@ check_given_python() {
   local modules=()
   [[ $1 == build ]] || mapfile -t modules < <(sed -n 's/^\([A-Za-z0-9_.-]*\)==.*/\1/p' tools/requirements.txt)
   local lacking
-  lacking=$(lacks "${modules[@]}") || die "PYTHON=$PYTHON is not a working Python 3 interpreter"
+  lacking=$(lacks "${modules[@]}") || true
+  [[ $lacking == *checked ]] || die "PYTHON=$PYTHON is not a working Python 3 interpreter"
+  lacking=${lacking%checked} lacking=${lacking%$'\n'}
   [[ -z $lacking ]] ||
-    die "PYTHON=$PYTHON lacks" "${lacking//$'\n'/, }" \
+    die "PYTHON=$PYTHON lacks ${lacking//$'\n'/; }" \
         "install them there (tools/requirements.txt has versions that work), or leave PYTHON unset to use .venv"
 }
 
