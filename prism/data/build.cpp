@@ -1,0 +1,252 @@
+#include "prism/data/build.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "prism/data/ordered_workers.h"
+#include "prism/data/output_folder.h"
+#include "prism/io/error.h"
+
+namespace prism::data {
+
+namespace {
+
+constexpr size_t kBatchBytes = size_t{512} << 10;
+constexpr size_t kBatchesUnderWay = 8;
+
+// Calls back now and then, with the pace since the stage began.
+class Meter {
+ public:
+  Meter(Stage stage, uint64_t total_bytes, const std::function<void(const Progress&)>& report)
+      : report_(report), begin_(Clock::now()) {
+    now_.stage = stage;
+    now_.total_bytes = total_bytes;
+  }
+
+  void advance(uint64_t bytes, int64_t documents = 0, int64_t tokens = 0) {
+    now_.bytes = bytes;
+    now_.documents = documents;
+    now_.tokens = tokens;
+    if (Clock::now() - last_ >= std::chrono::milliseconds(100)) call();
+  }
+  void finish() {
+    now_.bytes = now_.total_bytes;
+    call();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void call() {
+    if (!report_) return;
+    last_ = Clock::now();
+    const double seconds = std::chrono::duration<double>(last_ - begin_).count();
+    const double rate = seconds > 0 ? static_cast<double>(now_.bytes) / seconds : 0;
+    const uint64_t left = now_.total_bytes > now_.bytes ? now_.total_bytes - now_.bytes : 0;
+    now_.mb_per_s = rate / 1e6;
+    now_.eta_s = rate > 0 ? static_cast<double>(left) / rate : 0;
+    report_(now_);
+  }
+
+  const std::function<void(const Progress&)>& report_;
+  Clock::time_point begin_;
+  Clock::time_point last_{};
+  Progress now_;
+};
+
+struct Scan {
+  uint64_t text_bytes = 0;
+  int64_t documents = 0;
+  std::optional<uint64_t> bound;  // of the hashes of held-out documents
+};
+
+Scan scan(const Corpus& corpus, const HeldOut& held_out, Meter meter) {
+  Documents documents(corpus);
+  HeldOutChooser chooser(held_out);
+  Scan result;
+  for (Piece piece; documents.next(piece);) {
+    if (piece.first) chooser.add(document_hash(piece.text));
+    result.text_bytes += piece.text.size();
+    meter.advance(documents.consumed(), documents.documents());
+  }
+  result.documents = documents.documents();
+  result.bound = chooser.bound();
+  meter.finish();
+  return result;
+}
+
+constexpr size_t kTrain = 0;
+constexpr size_t kVal = 1;
+
+// Some pieces of text and, once a worker has had it, their tokens, for each of the two splits.
+struct Batch {
+  struct Part {
+    size_t end;  // in `text`
+    size_t split;
+    bool last;
+  };
+  struct Output {
+    std::vector<uint32_t> tokens;
+    int64_t documents = 0;
+    uint64_t text_bytes = 0;
+  };
+  std::string text;
+  std::vector<Part> parts;
+  std::array<Output, 2> outputs;
+};
+
+class BatchReader {
+ public:
+  BatchReader(const Corpus& corpus, std::optional<uint64_t> bound) : documents_(corpus), bound_(bound) {}
+
+  bool next(Batch& batch) {
+    while (batch.text.size() < kBatchBytes && documents_.next(piece_)) {
+      if (piece_.first) split_ = bound_ && document_hash(piece_.text) <= *bound_ ? kVal : kTrain;
+      batch.text += piece_.text;
+      batch.parts.push_back({batch.text.size(), split_, piece_.last});
+    }
+    return !batch.parts.empty();
+  }
+  int64_t empty_documents() const { return documents_.empty_documents(); }
+
+ private:
+  Documents documents_;
+  std::optional<uint64_t> bound_;
+  Piece piece_;
+  size_t split_ = kTrain;
+};
+
+void encode_batch(const Encoder& encoder, Batch& batch) {
+  size_t begin = 0;
+  for (const Batch::Part& part : batch.parts) {
+    const std::string_view text = std::string_view(batch.text).substr(begin, part.end - begin);
+    Batch::Output& output = batch.outputs[part.split];
+    encoder.encode(text, output.tokens);
+    if (part.last) {
+      output.tokens.push_back(encoder.end_of_text);
+      ++output.documents;
+    }
+    output.text_bytes += text.size();
+    begin = part.end;
+  }
+}
+
+// Where the batches end up: the two writers and what is to be said of each.
+class Sink {
+ public:
+  Sink(const std::filesystem::path& folder, const Encoder& encoder, int64_t shard_tokens, Meter meter)
+      : folder_(folder),
+        writers_{
+            {{folder, "train", encoder.vocab_size, shard_tokens}, {folder, "val", encoder.vocab_size, shard_tokens}}},
+        meter_(meter) {}
+
+  void write(const Batch& batch) {
+    for (size_t split : {kTrain, kVal}) {
+      const Batch::Output& output = batch.outputs[split];
+      writers_[split].append(output.tokens);
+      identities_[split].documents += output.documents;
+      identities_[split].text_bytes += output.text_bytes;
+    }
+    const auto& [train, val] = identities_;
+    meter_.advance(train.text_bytes + val.text_bytes, train.documents + val.documents,
+                   writers_[kTrain].tokens() + writers_[kVal].tokens());
+  }
+
+  // Both splits are on disk before the old ones go, and train.json, which stands for the whole, comes last.
+  void commit(const Identity& common, const Scan& expected, BuildResult& result) {
+    check_unchanged(expected);
+    for (ShardWriter& writer : writers_) writer.flush();
+    std::filesystem::remove(identity_path(folder_, "train"));
+    if (expected.bound) {
+      result.val = writers_[kVal].commit(filled(common, kVal));
+    } else {
+      remove_shards(folder_, "val");
+    }
+    result.train = writers_[kTrain].commit(filled(common, kTrain));
+    meter_.finish();
+  }
+
+ private:
+  void check_unchanged(const Scan& expected) const {
+    const auto& [train, val] = identities_;
+    if (train.documents + val.documents == expected.documents &&
+        train.text_bytes + val.text_bytes == expected.text_bytes) {
+      return;
+    }
+    throw Error(fmt::format(
+        "data: the corpus changed while it was read: expected {} documents of {} bytes, got {} of {}",
+        expected.documents, expected.text_bytes, train.documents + val.documents, train.text_bytes + val.text_bytes));
+  }
+  Identity filled(Identity identity, size_t split) const {
+    identity.documents = identities_[split].documents;
+    identity.text_bytes = identities_[split].text_bytes;
+    return identity;
+  }
+
+  std::filesystem::path folder_;
+  std::array<ShardWriter, 2> writers_;
+  std::array<Identity, 2> identities_;
+  Meter meter_;
+};
+
+void check(const Encoder& encoder, const BuildOptions& options) {
+  if (encoder.vocab_size <= 0 || encoder.end_of_text >= encoder.vocab_size) {
+    throw Error(fmt::format("data: expected an end-of-text token below the vocabulary size {}, got {}",
+                            encoder.vocab_size, encoder.end_of_text));
+  }
+  if (options.workers < 1) throw Error(fmt::format("data: expected at least 1 worker, got {}", options.workers));
+}
+
+}  // namespace
+
+BuildResult build(const Corpus& corpus, const Encoder& encoder, const std::filesystem::path& folder,
+                  const BuildOptions& options, const std::function<void(const Progress&)>& progress) {
+  check(encoder, options);
+  BuildResult result;
+  result.skipped = corpus.skipped();
+
+  Meter hashing(Stage::kHash, corpus.bytes(), progress);
+  Identity common;
+  common.sources = hash_sources(corpus, [&](uint64_t bytes) { hashing.advance(bytes); });
+  common.tokenizer_hash = encoder.hash;
+  common.end_of_text = encoder.end_of_text;
+  common.recipe = recipe(corpus, common.sources, encoder, options);
+  hashing.finish();
+
+  const Scan scanned = scan(corpus, options.held_out, Meter(Stage::kScan, corpus.bytes(), progress));
+
+  OutputFolder output(folder);
+  Sink sink(folder, encoder, options.shard_tokens, Meter(Stage::kEncode, scanned.text_bytes, progress));
+  BatchReader reader(corpus, scanned.bound);
+  OrderedWorkers<Batch> workers(options.workers, kBatchesUnderWay, [&](Batch& batch) { encode_batch(encoder, batch); });
+  for (Batch batch; reader.next(batch); batch = {}) {
+    if (workers.full()) sink.write(workers.take());
+    workers.submit(std::move(batch));
+  }
+  while (!workers.empty()) sink.write(workers.take());
+  sink.commit(common, scanned, result);
+  result.empty_documents = reader.empty_documents();
+  output.keep();
+  return result;
+}
+
+std::string recipe(const Corpus& corpus, const std::vector<Source>& sources, const Encoder& encoder,
+                   const BuildOptions& options) {
+  // Paths are left out: the same bytes elsewhere give the same shards.
+  const ReaderOptions& reader = corpus.options();
+  nlohmann::json json{{"tokenizer", encoder.hash},
+                      {"vocab_size", encoder.vocab_size},
+                      {"end_of_text", encoder.end_of_text},
+                      {"held_out", {options.held_out.fraction, options.held_out.documents}},
+                      {"shard_tokens", options.shard_tokens},
+                      {"separator", reader.separator},
+                      {"text_field", reader.text_field},
+                      {"piece_bytes", reader.piece_bytes}};
+  for (const Source& source : sources) json["sources"].push_back({source.files, source.bytes, source.hash});
+  return hex(xxh3(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
+}
+
+}  // namespace prism::data

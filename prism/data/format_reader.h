@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "prism/data/bytes.h"
+#include "prism/data/reader.h"
+
+namespace prism::data {
+
+// The documents of one file, in pieces; blank documents included.
+class FormatReader {
+ public:
+  virtual ~FormatReader() = default;
+  virtual bool next(Piece& piece) = 0;
+  virtual uint64_t consumed() const = 0;  // bytes of the file used so far, at most its size
+};
+
+std::unique_ptr<FormatReader> read_text(std::unique_ptr<ByteStream> bytes, const ReaderOptions& options);
+std::unique_ptr<FormatReader> read_json_lines(std::unique_ptr<ByteStream> bytes, const ReaderOptions& options);
+std::unique_ptr<FormatReader> read_parquet(const std::filesystem::path& path, const ReaderOptions& options);
+
+// Hands out a document held in memory piece by piece.
+class HeldDocument {
+ public:
+  explicit HeldDocument(size_t piece_bytes) : piece_bytes_(piece_bytes) {}
+
+  void hold(std::string document);
+  bool next(Piece& piece);  // false when nothing is held
+
+ private:
+  size_t piece_bytes_;
+  std::string document_;
+  size_t given_ = 0;
+  bool holds_ = false;
+};
+
+}  // namespace prism::data

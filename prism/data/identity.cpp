@@ -1,0 +1,175 @@
+#include "prism/data/identity.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "prism/data/bytes.h"
+#include "prism/io/error.h"
+#include "prism/io/file.h"
+#include "prism/io/json.h"
+
+namespace prism::data {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+constexpr const char* kFormat = "prism-shards";
+constexpr int64_t kVersion = 1;
+constexpr size_t kReadBytes = size_t{1} << 20;
+
+struct FreeHash {
+  void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+};
+using HashState = std::unique_ptr<XXH3_state_t, FreeHash>;
+
+HashState new_hash() {
+  HashState state(XXH3_createState());
+  if (!state) throw std::bad_alloc();
+  XXH3_64bits_reset(state.get());
+  return state;
+}
+
+uint64_t hash_file(const fs::path& path, std::vector<char>& buffer, const std::function<void(uint64_t)>& advance) {
+  const HashState state = new_hash();
+  const auto bytes = open_file(path);
+  for (size_t got = buffer.size(); got == buffer.size();) {
+    got = bytes->read(buffer);
+    XXH3_64bits_update(state.get(), buffer.data(), got);
+    if (advance) advance(got);
+  }
+  return XXH3_64bits_digest(state.get());
+}
+
+template <typename T>
+T field(const nlohmann::json& object, const char* key, std::string_view where) {
+  const auto found = object.find(key);
+  if (found == object.end()) throw Error(fmt::format("{}: expected the key \"{}\", found none", where, key));
+  try {
+    return found->template get<T>();
+  } catch (const nlohmann::json::exception&) {
+    throw Error(fmt::format("{}: unexpected value of \"{}\": {}", where, key, found->dump()));
+  }
+}
+
+int64_t count(const nlohmann::json& object, const char* key, std::string_view where) {
+  const auto value = field<nlohmann::json>(object, key, where);
+  if (!value.is_number_unsigned() || value.get<uint64_t>() > INT64_MAX) {
+    throw Error(fmt::format("{}: expected a whole number as \"{}\", got {}", where, key, value.dump()));
+  }
+  return value.get<int64_t>();
+}
+
+}  // namespace
+
+uint64_t xxh3(std::string_view bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
+
+std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
+
+std::vector<Source> hash_sources(const Corpus& corpus, const std::function<void(uint64_t)>& advance) {
+  std::vector<Source> sources;
+  std::vector<char> buffer(kReadBytes);
+  uint64_t done = 0;
+  const auto count_bytes = [&](uint64_t bytes) {
+    done += bytes;
+    if (advance) advance(done);
+  };
+  for (const Corpus::Root& root : corpus.roots()) {
+    Source source{root.path, static_cast<int64_t>(root.files.size()), 0, {}};
+    const bool folder = fs::is_directory(root.path);
+    const HashState state = new_hash();
+    for (const CorpusFile& file : root.files) {
+      const uint64_t hash = hash_file(file.path, buffer, count_bytes);
+      source.bytes += file.bytes;
+      source.hash = hex(hash);
+      const std::string line = fmt::format("{}\n{}\n{}\n", file.name, file.bytes, source.hash);
+      XXH3_64bits_update(state.get(), line.data(), line.size());
+    }
+    if (folder) source.hash = hex(XXH3_64bits_digest(state.get()));
+    sources.push_back(std::move(source));
+  }
+  return sources;
+}
+
+fs::path identity_path(const fs::path& folder, std::string_view split) {
+  return folder / fmt::format("{}.json", split);
+}
+
+std::string to_json(const Identity& identity) {
+  Json json{{"format", kFormat},
+            {"version", kVersion},
+            {"split", identity.split},
+            {"tokenizer", identity.tokenizer_hash},
+            {"vocab_size", identity.vocab_size},
+            {"end_of_text", identity.end_of_text},
+            {"documents", identity.documents},
+            {"tokens", identity.tokens},
+            {"text_bytes", identity.text_bytes},
+            {"recipe", identity.recipe}};
+  json["sources"] = Json::array();
+  for (const Source& source : identity.sources) {
+    json["sources"].push_back(
+        {{"path", source.path}, {"files", source.files}, {"bytes", source.bytes}, {"xxh3", source.hash}});
+  }
+  json["shards"] = Json::array();
+  for (const ShardEntry& shard : identity.shards) {
+    json["shards"].push_back({{"file", shard.file}, {"tokens", shard.tokens}, {"xxh3", shard.hash}});
+  }
+  // A path need not be UTF-8.
+  return json.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
+}
+
+Identity identity_from_json(std::string_view text, std::string_view where) {
+  const nlohmann::json json = io::parse_json(text, where);
+  if (!json.is_object() || json.value("format", nlohmann::json()) != kFormat) {
+    throw Error(fmt::format("{}: expected the identity of token shards (\"format\": \"{}\")", where, kFormat));
+  }
+  if (const int64_t version = count(json, "version", where); version != kVersion) {
+    throw Error(fmt::format("{}: expected version {} of the format, got {}", where, kVersion, version));
+  }
+  Identity identity;
+  identity.split = field<std::string>(json, "split", where);
+  identity.tokenizer_hash = field<std::string>(json, "tokenizer", where);
+  identity.vocab_size = count(json, "vocab_size", where);
+  identity.end_of_text = static_cast<uint32_t>(count(json, "end_of_text", where));
+  identity.documents = count(json, "documents", where);
+  identity.tokens = count(json, "tokens", where);
+  identity.text_bytes = static_cast<uint64_t>(count(json, "text_bytes", where));
+  identity.recipe = field<std::string>(json, "recipe", where);
+  for (const auto& source : field<std::vector<nlohmann::json>>(json, "sources", where)) {
+    identity.sources.push_back({field<std::string>(source, "path", where), count(source, "files", where),
+                                static_cast<uint64_t>(count(source, "bytes", where)),
+                                field<std::string>(source, "xxh3", where)});
+  }
+  for (const auto& shard : field<std::vector<nlohmann::json>>(json, "shards", where)) {
+    identity.shards.push_back({field<std::string>(shard, "file", where), count(shard, "tokens", where),
+                               field<std::string>(shard, "xxh3", where)});
+    if (const std::string& file = identity.shards.back().file; fs::path(file).filename() != file) {
+      throw Error(fmt::format("{}: expected the name of a file beside it, got \"{}\"", where, file));
+    }
+  }
+  return identity;
+}
+
+Identity read_identity(const fs::path& folder, std::string_view split) {
+  const fs::path path = identity_path(folder, split);
+  if (!fs::exists(path)) {
+    throw Error(
+        fmt::format("{}: expected token shards of the split \"{}\", found no {}; build them with `prism data build`",
+                    folder.string(), split, path.filename().string()));
+  }
+  Identity identity = identity_from_json(io::read_file(path), path.string());
+  if (identity.split == split) return identity;
+  throw Error(fmt::format("{}: expected the split \"{}\", got \"{}\"", path.string(), split, identity.split));
+}
+
+bool has_shards(const fs::path& folder, std::string_view split) {
+  std::error_code unreadable;
+  return fs::is_regular_file(identity_path(folder, split), unreadable);
+}
+
+}  // namespace prism::data

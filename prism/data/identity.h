@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "prism/data/reader.h"
+
+namespace prism::data {
+
+// Hashes are XXH3 (64 bits), written as 16 hexadecimal digits.
+uint64_t xxh3(std::string_view bytes);
+std::string hex(uint64_t hash);
+
+// What a path given by the user stood for. The hash of a file is that of its bytes on disk; the hash of a folder covers
+// the relative name, size and hash of each file read, so it does not change when the folder moves.
+struct Source {
+  std::string path;  // as given
+  int64_t files = 0;
+  uint64_t bytes = 0;
+  std::string hash;
+
+  bool operator==(const Source&) const = default;
+};
+
+// Reads every file of the corpus once; `advance` hears of the bytes done so far.
+std::vector<Source> hash_sources(const Corpus& corpus, const std::function<void(uint64_t)>& advance = {});
+
+struct ShardEntry {
+  std::string file;  // name within the folder
+  int64_t tokens = 0;
+  std::string hash;  // of the tokens' bytes, the header not included
+
+  bool operator==(const ShardEntry&) const = default;
+};
+
+// The JSON file `<split>.json` beside the shards of a split. It is written last: shards without it are not complete.
+struct Identity {
+  std::string split;  // "train" or "val"
+  std::string tokenizer_hash;
+  int64_t vocab_size = 0;
+  uint32_t end_of_text = 0;  // ends every document
+  int64_t documents = 0;
+  int64_t tokens = 0;
+  uint64_t text_bytes = 0;
+  std::string recipe;  // hash of sources, tokenizer and options: equal recipes give equal shards
+  std::vector<Source> sources;
+  std::vector<ShardEntry> shards;
+
+  bool operator==(const Identity&) const = default;
+};
+
+std::filesystem::path identity_path(const std::filesystem::path& folder, std::string_view split);
+std::string to_json(const Identity& identity);
+Identity identity_from_json(std::string_view text, std::string_view where);
+Identity read_identity(const std::filesystem::path& folder, std::string_view split);
+bool has_shards(const std::filesystem::path& folder, std::string_view split = "train");
+
+}  // namespace prism::data

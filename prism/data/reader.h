@@ -1,0 +1,112 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace prism::data {
+
+class FormatReader;
+
+// How files become documents. The extension decides, with `.gz` or `.zst` after it or not:
+//   .jsonl .ndjson   one JSON object a line, its `text_field` a string; blank lines are passed over
+//   .parquet         one document a row, from the string column `text_field` (not compressed as a whole file)
+//   any other        text: documents lie between lines that hold only `separator`; without one the file is one document
+// A document keeps its bytes as they are, line ends and invalid UTF-8 included; only a byte-order mark that opens a
+// file is dropped. Documents of nothing but blanks are passed over and counted.
+struct ReaderOptions {
+  std::string separator = "<|endoftext|>";  // empty: text files have no separators
+  std::string text_field = "text";
+  std::vector<std::string> extensions = {};  // within folders: only these (".py", ".txt.zst"); empty takes all
+  size_t piece_bytes = size_t{1} << 20;
+  size_t max_line_bytes = size_t{64} << 20;  // the longest line of JSON, for a line is held in memory
+};
+
+// A part of a document, at most `piece_bytes` long. Long documents come in several pieces, cut where the pre-split rule
+// of Qwen2 has a boundary too (see cut.h), so that the pieces' tokens put together are those of the whole.
+struct Piece {
+  std::string text;
+  bool first = true;
+  bool last = true;  // the document ends here
+};
+
+// Files of folders that are not read, each kind counted. A hidden folder counts once.
+struct Skipped {
+  int64_t hidden = 0;    // name begins with a dot
+  int64_t filtered = 0;  // not among ReaderOptions::extensions
+  int64_t binary = 0;    // a zero byte among the first 8 KiB, after decompression
+  int64_t empty = 0;     // no bytes
+  int64_t special = 0;   // neither a file nor a folder; a link to a folder or to nothing
+};
+
+enum class Format { kText, kJsonLines, kParquet };
+
+struct CorpusFile {
+  std::filesystem::path path;
+  std::string name;  // relative to the path that was given
+  Format format = Format::kText;
+  uint64_t bytes = 0;  // on disk
+};
+
+// The files behind the given paths: folders are walked in byte order of the relative names, links to folders are not
+// followed. A file named directly must be readable text; within folders unfit files are skipped. An empty corpus is an
+// error.
+class Corpus {
+ public:
+  explicit Corpus(std::vector<std::string> paths, ReaderOptions options = {});
+
+  struct Root {
+    std::string path;  // as given
+    std::vector<CorpusFile> files;
+  };
+  const std::vector<Root>& roots() const { return roots_; }
+  const ReaderOptions& options() const { return options_; }
+  const Skipped& skipped() const { return skipped_; }
+  uint64_t bytes() const { return bytes_; }  // on disk
+  int64_t files() const { return files_; }
+
+ private:
+  void add_folder(Root& root);
+  void add_named_file(Root& root);
+  void add_file(Root& root, CorpusFile file);
+
+  std::vector<Root> roots_;
+  ReaderOptions options_;
+  Skipped skipped_;
+  uint64_t bytes_ = 0;
+  int64_t files_ = 0;
+};
+
+// The documents of a corpus, in order, with bounded memory. Every error names the file and the line or row.
+//   Documents documents(corpus);
+//   for (Piece piece; documents.next(piece);) …
+class Documents {
+ public:
+  explicit Documents(const Corpus& corpus);  // `corpus` must outlive it
+  ~Documents();
+
+  bool next(Piece& piece);  // false at the end; throws prism::Error if the corpus holds no document at all
+
+  const std::string& source() const { return source_; }  // the file of the last piece
+  uint64_t consumed() const;                             // bytes of files read so far, of corpus.bytes()
+  int64_t documents() const { return documents_; }       // begun so far
+  int64_t empty_documents() const { return empty_; }     // passed over so far
+
+ private:
+  bool open_next();
+
+  const Corpus& corpus_;
+  size_t root_ = 0;
+  size_t file_ = 0;
+  std::unique_ptr<FormatReader> reader_;
+  std::string source_;
+  uint64_t finished_bytes_ = 0;
+  uint64_t current_bytes_ = 0;
+  int64_t documents_ = 0;
+  int64_t empty_ = 0;
+};
+
+}  // namespace prism::data

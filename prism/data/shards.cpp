@@ -1,0 +1,127 @@
+#include "prism/data/shards.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "prism/io/error.h"
+
+namespace prism::data {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Kind {
+  int32_t magic, version;
+  int64_t token_bytes;
+};
+constexpr Kind kKinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};
+
+template <typename Token>
+int64_t widen(const std::byte* in, std::span<int64_t> out) {
+  int64_t largest = 0;
+  for (size_t i = 0; i < out.size(); ++i) {
+    Token token;
+    std::memcpy(&token, in + i * sizeof(Token), sizeof(Token));
+    out[i] = token;
+    largest = std::max(largest, out[i]);
+  }
+  return largest;
+}
+
+}  // namespace
+
+ShardHeader check_shard(std::span<const std::byte> file, std::string_view name) {
+  if (file.size() < kShardHeaderBytes) {
+    throw Error(fmt::format("{}: expected a token shard, got {} bytes, fewer than its header of {}", name, file.size(),
+                            kShardHeaderBytes));
+  }
+  int32_t words[3];
+  std::memcpy(words, file.data(), sizeof(words));
+  const auto [magic, version, tokens] = words;
+  const auto* kind =
+      std::ranges::find_if(kKinds, [&](const Kind& k) { return k.magic == magic && k.version == version; });
+  if (kind == std::end(kKinds)) {
+    throw Error(
+        fmt::format("{}: expected a token shard (magic 20240520 version 1, or 20240801 version 7), got magic {} "
+                    "version {}",
+                    name, magic, version));
+  }
+  if (tokens <= 0) throw Error(fmt::format("{}: expected a positive number of tokens, got {}", name, tokens));
+  const size_t expected = kShardHeaderBytes + static_cast<size_t>(tokens) * static_cast<size_t>(kind->token_bytes);
+  if (file.size() != expected) {
+    throw Error(fmt::format("{}: expected {} bytes for {} tokens, got {}; the file is {}", name, expected, tokens,
+                            file.size(), file.size() < expected ? "truncated" : "longer than its header says"));
+  }
+  return {tokens, kind->token_bytes};
+}
+
+Shards::Shards(const fs::path& folder, std::string_view split, std::string_view tokenizer_hash)
+    : identity_(read_identity(folder, split)) {
+  if (!tokenizer_hash.empty() && identity_.tokenizer_hash != tokenizer_hash) {
+    throw Error(
+        fmt::format("{}: made with the tokenizer {}, but the tokenizer in use is {}; build the shards again or "
+                    "use their tokenizer",
+                    identity_path(folder, split).string(), identity_.tokenizer_hash, tokenizer_hash));
+  }
+  int64_t first = 0;
+  for (const ShardEntry& entry : identity_.shards) {
+    const fs::path path = folder / entry.file;
+    io::MappedFile file(path);
+    const ShardHeader header = check_shard(file.bytes(), path.string());
+    if (header.tokens != entry.tokens) {
+      throw Error(fmt::format("{}: expected {} tokens as {} says, got {}", path.string(), entry.tokens,
+                              identity_path(folder, split).filename().string(), header.tokens));
+    }
+    if (header.token_bytes != token_bytes_for(identity_.vocab_size)) {
+      throw Error(fmt::format("{}: expected tokens of {} bytes for a vocabulary of {}, got {}", path.string(),
+                              token_bytes_for(identity_.vocab_size), identity_.vocab_size, header.token_bytes));
+    }
+    parts_.push_back({std::move(file), path.string(), header, first});
+    first += header.tokens;
+  }
+  if (first == 0 || first != identity_.tokens) {
+    throw Error(fmt::format("{}: expected {} tokens in all, its shards hold {}", identity_path(folder, split).string(),
+                            identity_.tokens, first));
+  }
+}
+
+void Shards::read(int64_t first, std::span<int64_t> out) const {
+  const auto count = static_cast<int64_t>(out.size());
+  if (first < 0 || first > tokens() || count > tokens() - first) {
+    throw std::out_of_range(fmt::format("shards: tokens {} … {} of {}", first, first + count, tokens()));
+  }
+  auto part = std::ranges::upper_bound(parts_, first, {}, &Part::first) - 1;
+  while (!out.empty()) {
+    const int64_t offset = first - part->first;
+    const auto room = static_cast<size_t>(part->header.tokens - offset);
+    const auto piece = out.first(std::min(out.size(), room));
+    read_part(*part++, offset, piece);
+    first += static_cast<int64_t>(piece.size());
+    out = out.subspan(piece.size());
+  }
+}
+
+void Shards::read_part(const Part& part, int64_t first, std::span<int64_t> out) const {
+  const std::byte* data = part.file.bytes().data() + kShardHeaderBytes + first * part.header.token_bytes;
+  const int64_t largest = part.header.token_bytes == 2 ? widen<uint16_t>(data, out) : widen<uint32_t>(data, out);
+  if (largest >= identity_.vocab_size) {
+    throw Error(fmt::format("{}: expected token ids below {}, got {} within tokens {} … {}; the file is damaged",
+                            part.name, identity_.vocab_size, largest, first, first + static_cast<int64_t>(out.size())));
+  }
+}
+
+void Shards::verify() const {
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const auto data = parts_[i].file.bytes().subspan(kShardHeaderBytes);
+    const std::string got = hex(XXH3_64bits(data.data(), data.size()));
+    if (got == identity_.shards[i].hash) continue;
+    throw Error(fmt::format("{}: expected tokens with XXH3 {}, got {}; the file is damaged", parts_[i].name,
+                            identity_.shards[i].hash, got));
+  }
+}
+
+}  // namespace prism::data

@@ -1,0 +1,235 @@
+#include "prism/data/build.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "tests/data/helpers.h"
+
+namespace prism::data {
+namespace {
+
+class BuildTest : public testing::Test {
+ protected:
+  // Documents of very different lengths, so that batches and pieces end everywhere.
+  std::string corpus_of(int documents, unsigned seed = 1) {
+    std::mt19937 random(seed);
+    std::string text;
+    for (int i = 0; i < documents; ++i) {
+      const size_t words = size_t{1} << (random() % 12);
+      text += "document " + std::to_string(i) + "\n";
+      for (size_t w = 0; w < words; ++w) text += std::to_string(random() % 1000) + (random() % 9 ? " " : "\n");
+      text += "\n<|endoftext|>\n";
+    }
+    return write(folder_ / "corpus.txt", text);
+  }
+
+  TemporaryFolder folder_;
+  const std::filesystem::path out_ = folder_ / "shards";
+};
+
+TEST_F(BuildTest, TheShardsHoldTheDocumentsInOrder) {
+  const Corpus corpus({corpus_of(300)});
+  const BuildResult result = build(corpus, byte_encoder(), out_, {});
+  const Strings documents = documents_of(corpus);
+  EXPECT_EQ(decoded(tokens_of(out_, "train")), documents);
+  EXPECT_EQ(result.train.documents, 300);
+  EXPECT_EQ(result.train.tokens, static_cast<int64_t>(result.train.text_bytes) + 300);
+  EXPECT_FALSE(result.val);
+  EXPECT_FALSE(has_shards(out_, "val"));
+  EXPECT_EQ(read_identity(out_, "train"), result.train);
+  ASSERT_EQ(result.train.sources.size(), 1u);
+  EXPECT_EQ(result.train.sources[0].path, corpus.roots()[0].path);
+  EXPECT_EQ(result.train.sources[0].bytes, corpus.bytes());
+  EXPECT_EQ(result.train.sources[0].hash, hex(xxh3(contents(corpus.roots()[0].path))));
+}
+
+TEST_F(BuildTest, TheResultDoesNotDependOnWorkersOrTheirPace) {
+  const Corpus corpus({corpus_of(400)});
+  std::atomic<unsigned> calls{0};
+  Encoder uneven = byte_encoder();
+  uneven.encode = [&, encode = uneven.encode](std::string_view text, std::vector<uint32_t>& tokens) {
+    if (calls++ % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    encode(text, tokens);
+  };
+  BuildOptions options;
+  options.held_out.fraction = 0.1;
+  options.shard_tokens = 100'000;
+  build(corpus, byte_encoder(), out_, options);
+  for (const int workers : {1, 2, 5}) {
+    options.workers = workers;
+    const auto other = folder_ / ("workers" + std::to_string(workers));
+    build(corpus, uneven, other, options);
+    for (const auto& entry : std::filesystem::directory_iterator(out_)) {
+      EXPECT_EQ(contents(entry.path()), contents(other / entry.path().filename())) << entry.path();
+    }
+  }
+}
+
+TEST_F(BuildTest, HeldOutDocumentsAreWholeAndInNoTrainingShard) {
+  const Corpus corpus({corpus_of(500)});
+  BuildOptions options;
+  options.held_out.documents = 40;
+  const BuildResult result = build(corpus, byte_encoder(), out_, options);
+  ASSERT_TRUE(result.val);
+  EXPECT_EQ(result.val->documents, 40);
+  EXPECT_EQ(result.train.documents, 460);
+  const Strings all = documents_of(corpus), train = decoded(tokens_of(out_, "train")),
+                val = decoded(tokens_of(out_, "val"));
+  const std::set<std::string> expected(all.begin(), all.end());
+  std::set<std::string> got(train.begin(), train.end());
+  for (const std::string& document : val) EXPECT_TRUE(got.insert(document).second) << "in both splits";
+  EXPECT_EQ(got, expected);
+}
+
+TEST_F(BuildTest, LongDocumentsStayOnOneSide) {
+  Strings documents;
+  std::string text;
+  for (int i = 0; i < 8; ++i) {
+    documents.push_back("book " + std::to_string(i) + "\n");
+    while (documents.back().size() < 600'000) documents.back() += "line of book " + std::to_string(i) + "\n";
+    text += documents.back() + "<|endoftext|>\n";
+  }
+  ReaderOptions reader;
+  reader.piece_bytes = 150'000;
+  const Corpus corpus({write(folder_ / "a.txt", text)}, reader);
+  BuildOptions options;
+  options.held_out.documents = 3;
+  build(corpus, byte_encoder(), out_, options);
+  const Strings val = decoded(tokens_of(out_, "val"));
+  ASSERT_EQ(val.size(), 3u);
+  for (const std::string& document : val) EXPECT_TRUE(std::ranges::count(documents, document) == 1);
+}
+
+TEST_F(BuildTest, ProgressRunsThroughTheStagesToTheEnd) {
+  const Corpus corpus({corpus_of(100)});
+  std::vector<Progress> reports;
+  const BuildResult result =
+      build(corpus, byte_encoder(), out_, {}, [&](const Progress& progress) { reports.push_back(progress); });
+  for (const Stage stage : {Stage::kHash, Stage::kScan, Stage::kEncode}) {
+    const auto last = std::ranges::find(reports.rbegin(), reports.rend(), stage, &Progress::stage);
+    ASSERT_NE(last, reports.rend());
+    EXPECT_EQ(last->bytes, last->total_bytes);
+    EXPECT_EQ(last->eta_s, 0);
+    EXPECT_GT(last->mb_per_s, 0);
+  }
+  EXPECT_EQ(reports.back().documents, 100);
+  EXPECT_EQ(reports.back().tokens, result.train.tokens);
+  EXPECT_EQ(reports.back().total_bytes, result.train.text_bytes);
+  EXPECT_TRUE(std::ranges::is_sorted(reports, {}, &Progress::stage));
+}
+
+TEST_F(BuildTest, AFailureLeavesNothingBehind) {
+  struct Cancelled {};
+  const Corpus corpus({corpus_of(200)});
+  const auto deep = folder_ / "made" / "by" / "build";
+  const auto cancel = [](const Progress& progress) {
+    if (progress.stage == Stage::kEncode) throw Cancelled();
+  };
+  EXPECT_THROW(build(corpus, byte_encoder(), deep, {}, cancel), Cancelled);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "made"));
+
+  Encoder failing = byte_encoder();
+  failing.encode = [](std::string_view, std::vector<uint32_t>&) { throw std::runtime_error("encoder broke"); };
+  EXPECT_EQ(message_of<std::runtime_error>([&] { build(corpus, failing, deep, {}); }), "encoder broke");
+  failing.encode = [](std::string_view, std::vector<uint32_t>& tokens) { tokens.push_back(257); };
+  EXPECT_TRUE(
+      contains(message_of<Error>([&] { build(corpus, failing, deep, {}); }), "below the vocabulary size 257, got 257"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "made"));
+
+  build(corpus, byte_encoder(), out_, {});
+  const auto before = tokens_of(out_, "train");
+  EXPECT_THROW(build(corpus, byte_encoder(), out_, {}, cancel), Cancelled);
+  EXPECT_EQ(tokens_of(out_, "train"), before);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(out_), {}), 2);
+}
+
+TEST_F(BuildTest, MalformedInputIsRefusedBeforeAnythingIsWritten) {
+  std::string lines;
+  for (int i = 0; i < 1000; ++i) lines += "{\"text\": \"fine\"}\n";
+  const Corpus corpus({write(folder_ / "a.jsonl", lines + "{}\n")});
+  EXPECT_TRUE(contains(message_of<Error>([&] { build(corpus, byte_encoder(), out_, {}); }), "a.jsonl line 1001: "));
+  EXPECT_FALSE(std::filesystem::exists(out_));
+}
+
+TEST_F(BuildTest, ARebuildReplacesBothSplits) {
+  const Corpus corpus({corpus_of(100)});
+  BuildOptions options;
+  options.held_out.documents = 5;
+  const BuildResult first = build(corpus, byte_encoder(), out_, options);
+  const BuildResult second = build(corpus, byte_encoder(), out_, {});
+  EXPECT_FALSE(has_shards(out_, "val"));
+  EXPECT_EQ(second.train.documents, 100);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(out_), {}), 2);
+  EXPECT_NE(first.train.recipe, second.train.recipe);
+}
+
+TEST_F(BuildTest, TheRecipeTellsWhetherABuildIsNeeded) {
+  const Corpus corpus({corpus_of(20)});
+  const auto sources = hash_sources(corpus);
+  const BuildOptions options;
+  const BuildResult result = build(corpus, byte_encoder(), out_, options);
+  EXPECT_EQ(result.train.recipe, recipe(corpus, sources, byte_encoder(), options));
+
+  Encoder other = byte_encoder();
+  other.hash = "other";
+  EXPECT_NE(result.train.recipe, recipe(corpus, sources, other, options));
+  ReaderOptions reader;
+  reader.separator = "";
+  EXPECT_NE(result.train.recipe, recipe(Corpus({corpus.roots()[0].path}, reader), sources, byte_encoder(), options));
+  std::filesystem::rename(corpus.roots()[0].path, folder_ / "moved.txt");
+  const Corpus moved({(folder_ / "moved.txt").string()});
+  EXPECT_EQ(result.train.recipe, recipe(moved, hash_sources(moved), byte_encoder(), options));
+  write(folder_ / "moved.txt", "changed");
+  const Corpus changed({(folder_ / "moved.txt").string()});
+  EXPECT_NE(result.train.recipe, recipe(changed, hash_sources(changed), byte_encoder(), options));
+}
+
+TEST_F(BuildTest, FoldersHashByNamesAndContents) {
+  const auto hash = [&](const std::string& name) { return hash_sources(Corpus({(folder_ / name).string()}))[0].hash; };
+  write(folder_ / "a/x/1.py", "one");
+  write(folder_ / "a/2.py", "two");
+  write(folder_ / "b/x/1.py", "one");
+  write(folder_ / "b/2.py", "two");
+  EXPECT_EQ(hash("a"), hash("b"));
+  std::filesystem::rename(folder_ / "b/2.py", folder_ / "b/3.py");
+  EXPECT_NE(hash("a"), hash("b"));
+}
+
+TEST_F(BuildTest, ImpossibleRequestsAreRefused) {
+  const Corpus corpus({corpus_of(2)});
+  const auto refused = [&](const Encoder& encoder, const BuildOptions& options) {
+    return message_of<Error>([&] { build(corpus, encoder, out_, options); });
+  };
+  Encoder encoder = byte_encoder();
+  encoder.end_of_text = 257;
+  EXPECT_TRUE(contains(refused(encoder, {}), "end-of-text token below the vocabulary size 257, got 257"));
+  BuildOptions options;
+  options.workers = 0;
+  EXPECT_TRUE(contains(refused(byte_encoder(), options), "at least 1 worker, got 0"));
+  options = {};
+  options.shard_tokens = 0;
+  EXPECT_TRUE(contains(refused(byte_encoder(), options), "tokens in a shard, got 0"));
+  options = {};
+  options.held_out.documents = 2;
+  EXPECT_TRUE(contains(refused(byte_encoder(), options), "left to train on"));
+  write(out_, "a file");
+  EXPECT_TRUE(contains(refused(byte_encoder(), {}), "shards: cannot make the folder"));
+}
+
+TEST_F(BuildTest, TwoBuildsIntoOneFolderDoNotMix) {
+  const Corpus corpus({corpus_of(50)});
+  std::string message;
+  build(corpus, byte_encoder(), out_, {}, [&](const Progress& progress) {
+    if (progress.stage != Stage::kEncode || !message.empty()) return;
+    message = message_of<Error>([&] { build(corpus, byte_encoder(), out_, {}); });
+  });
+  EXPECT_TRUE(contains(message, "another process is writing shards there"));
+  EXPECT_EQ(decoded(tokens_of(out_, "train")), documents_of(corpus));
+}
+
+}  // namespace
+}  // namespace prism::data
