@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "prism/io/config_table.h"
+
+namespace prism::io {
+
+// Values for the keys of a table: its defaults, over them what was read, in order. Everything the user gives is checked
+// at once; mistakes are prism::Error with file and line (or the --set text), key, what was expected and what came, for
+// an unknown key the nearest known one.
+//
+//   Config config(table);
+//   config.read_file("configs/demo.toml");
+//   config.set("train.steps=40");
+//   for (int64_t step = 0; step < config.integer("train.steps"); ++step) …
+class Config {
+ public:
+  explicit Config(ConfigTable table);
+
+  void read_file(const std::filesystem::path& path);
+  void read_toml(std::string_view text, std::string_view where);
+  void set(
+      std::string_view assignment);  // "section.key=value"; value as in TOML, words without quotes, lists without []
+  void assign(std::string_view key, const nlohmann::json& value, std::string_view origin);  // origin begins messages
+
+  // Asking for a key that the table does not have, or as another type, is a std::logic_error; for one that has neither
+  // value nor default a prism::Error.
+  const nlohmann::json& value(std::string_view key) const;
+  int64_t integer(std::string_view key) const;
+  double real(std::string_view key) const;
+  bool boolean(std::string_view key) const;
+  std::string string(std::string_view key) const;
+  std::vector<int64_t> integers(std::string_view key) const;
+  std::vector<double> reals(std::string_view key) const;
+  std::vector<std::string> strings(std::string_view key) const;
+
+  bool has(std::string_view key) const;                         // there is a value or a default
+  bool is_given(std::string_view key) const;                    // not the default
+  bool is(std::string_view key, std::string_view word) const;   // the value is this string
+  std::string where(std::string_view key) const;                // "demo.toml:3: train.steps", for messages
+  nlohmann::ordered_json section(std::string_view name) const;  // last parts of its keys → values, in table order
+
+  // What [compare.override.NAME] gave, laid over this configuration (override_section of the table).
+  std::vector<std::string> override_names() const;
+  Config overridden(std::string_view name) const;  // without such a part: a copy
+
+  void overlay(const Config& other);  // takes every value that `other` was given, also its overrides; same table
+
+  // All values as TOML that reads back to the same configuration.
+  std::string to_toml() const;
+
+  const ConfigTable& table() const { return *table_; }
+
+ private:
+  struct Setting {
+    nlohmann::json value;
+    std::string origin;
+  };
+  using Settings = std::map<std::string, Setting, std::less<>>;
+  struct Place {
+    const ConfigKey* key;
+    std::string_view override_name;  // empty for a plain key
+  };
+
+  Place place_of(std::string_view path, std::string_view origin) const;
+  bool split_override(std::string_view path, std::string_view& name, std::string_view& key) const;
+  void check_section(std::string_view path, std::string_view origin) const;
+  const ConfigKey& key_of(std::string_view name) const;
+
+  std::shared_ptr<const ConfigTable> table_;
+  Settings given_;
+  std::map<std::string, Settings, std::less<>> overrides_;
+};
+
+}  // namespace prism::io
