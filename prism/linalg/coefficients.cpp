@@ -1,6 +1,7 @@
 #include "prism/linalg/coefficients.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
 
 #include <cmath>
 #include <map>
@@ -61,17 +62,11 @@ const std::map<std::string, NamedSet>& sets() {
   return table;
 }
 
-std::string join(const std::vector<std::string>& words) {
-  std::string text;
-  for (const auto& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
 }  // namespace
 
 Coefficients::Coefficients(const std::string& name) : name_(name) {
   const auto found = sets().find(name);
-  TORCH_CHECK_VALUE(found != sets().end(), "coefficients: expected one of ", join(names()),
+  TORCH_CHECK_VALUE(found != sets().end(), "coefficients: expected one of ", c10::Join(", ", names()),
                     " or one list of numbers per step, got '", name, "'");
   polynomials_ = found->second.polynomials;
   bound_ = found->second.bound;

@@ -1,0 +1,225 @@
+#include "prism/optim/bucket.h"
+
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+
+#include "prism/optim/matrix.h"
+
+namespace prism {
+namespace {
+
+bool is_16_bit(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
+
+at::ScalarType state_type(const Options& options, at::ScalarType weights) {
+  switch (options.state_dtype()) {
+    case StateType::Float32:
+      return at::kFloat;
+    case StateType::Float64:
+      return at::kDouble;
+    case StateType::BFloat16:
+      return at::kBFloat16;
+    case StateType::Auto:
+      break;
+  }
+  return weights == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+at::ScalarType compute_type_of(const Options& options, at::ScalarType weights) {
+  return weights == at::kDouble || options.state_dtype() == StateType::Float64 ? at::kDouble : at::kFloat;
+}
+
+at::ScalarType field_type(Storage storage, const Options& options, at::ScalarType weights) {
+  if (storage == Storage::Counter) return at::kFloat;
+  return storage == Storage::State ? state_type(options, weights) : compute_type_of(options, weights);
+}
+
+std::string who(const Options& options, const std::string& parameter) { return options.name() + ": '" + parameter + "'"; }
+
+Tensor part_of(const Options& options, const Bucket::Entry& entry, const Tensor& whole) {
+  return entry.part < 0 ? whole : parts_of(whole, options, options.name()).at(entry.part);
+}
+
+// The state to compute with: the stacks themselves, or copies of the active entries in the type of computation.
+struct Workspace {
+  State state;
+  bool is_copy;
+};
+
+Workspace open_workspace(const Bucket& bucket, const Tensor& active, bool guarded, at::ScalarType compute) {
+  Workspace workspace{{}, active.defined() || guarded};
+  for (const auto& [name, stack] : bucket.state) workspace.is_copy |= stack.scalar_type() == at::kBFloat16;
+  if (!workspace.is_copy) return {bucket.state, false};
+  for (const auto& [name, stack] : bucket.state) {
+    Tensor copy = active.defined() ? stack.index_select(0, active) : stack.clone();
+    if (copy.scalar_type() == at::kBFloat16) copy = copy.to(compute);
+    workspace.state.add(name, std::move(copy));
+  }
+  return workspace;
+}
+
+void close_workspace(const Workspace& workspace, Bucket& bucket, const Tensor& active, const Tensor& apply) {
+  if (!workspace.is_copy) return;
+  for (const auto& [name, stack] : bucket.state) {
+    Tensor next = workspace.state[name].to(stack.scalar_type());
+    if (apply.defined()) next = at::where(apply, next, active.defined() ? stack.index_select(0, active) : stack);
+    if (active.defined()) {
+      stack.index_copy_(0, active, next);
+    } else {
+      stack.copy_(next);
+    }
+  }
+}
+
+// W ← (1 − lr·λ)W − lr·U, the only writer of weights. In float32 at least: 16-bit weights are rounded once, at the end.
+void apply_update(const std::vector<Tensor>& weights, const Tensor& U, const Tensor& master, const Tensor& lr, double decay) {
+  const auto type = U.scalar_type();
+  const Tensor step = U.mul(lr.to(type).neg());
+  const Tensor keep = decay == 0 ? Tensor() : (1 - lr.to(at::kDouble) * decay).to(type);
+  if (master.defined()) {
+    if (keep.defined()) master.mul_(keep);
+    master.add_(step);
+    for (size_t i = 0; i < weights.size(); ++i) weights[i].copy_(master[i].view(weights[i].sizes()));
+    return;
+  }
+  std::vector<Tensor> steps;
+  for (size_t i = 0; i < weights.size(); ++i) steps.push_back(step[i].view(weights[i].sizes()));
+  if (weights.front().scalar_type() == type) {
+    if (keep.defined()) at::_foreach_mul_(weights, keep);
+    at::_foreach_add_(weights, steps);
+    return;
+  }
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const Tensor wide = weights[i].to(type);
+    weights[i].copy_((keep.defined() ? wide * keep : wide).add(steps[i]));
+  }
+}
+
+Tensor stacked(const std::vector<Tensor>& parts, at::IntArrayRef shape, at::ScalarType type) {
+  std::vector<Tensor> shaped;
+  shaped.reserve(parts.size());
+  for (const auto& part : parts) shaped.push_back(part.reshape(shape));
+  return (shaped.size() == 1 ? shaped.front().unsqueeze(0) : at::stack(shaped)).to(type);
+}
+
+}  // namespace
+
+std::string entry_name(const std::vector<std::string>& names, const Bucket::Entry& entry) {
+  const auto& name = names.at(entry.parameter);
+  return entry.part < 0 ? name : name + ".split." + std::to_string(entry.part);
+}
+
+Bucket single(const Bucket& bucket, size_t i) {
+  Bucket one{{bucket.entries.at(i)}, bucket.shape, bucket.type, bucket.device, {}};
+  for (const auto& [name, stack] : bucket.state) one.state.add(name, stack.narrow(0, static_cast<int64_t>(i), 1));
+  return one;
+}
+
+std::vector<Bucket> make_buckets(const Options& options, const std::vector<Tensor>& parameters,
+                                 const std::vector<std::string>& names, size_t first) {
+  std::vector<Bucket> buckets;
+  std::vector<std::vector<Tensor>> weights;
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    const auto& parameter = parameters[p];
+    const auto label = who(options, names[p]);
+    TORCH_CHECK(at::isFloatingType(parameter.scalar_type()), label, " must hold real floating-point numbers, got ",
+                parameter.scalar_type());
+    const auto parts = parts_of(parameter, options, label);
+    for (size_t k = 0; k < parts.size(); ++k) {
+      const auto shape = working_shape(parts[k], options, label);
+      auto bucket = std::find_if(buckets.begin(), buckets.end(), [&](const Bucket& b) {
+        return b.shape == shape && b.type == parameter.scalar_type() && b.device == parameter.device();
+      });
+      if (bucket == buckets.end()) {
+        buckets.push_back({{}, shape, parameter.scalar_type(), parameter.device(), {}});
+        weights.emplace_back();
+        bucket = std::prev(buckets.end());
+      }
+      bucket->entries.push_back({first + p, parts.size() > 1 ? static_cast<int64_t>(k) : -1});
+      weights[bucket - buckets.begin()].push_back(parts[k]);
+    }
+  }
+  for (size_t b = 0; b < buckets.size(); ++b) buckets[b].state = make_state(options, buckets[b], weights[b]);
+  return buckets;
+}
+
+State make_state(const Options& options, const Bucket& bucket, const std::vector<Tensor>& weights) {
+  const auto stack = [&](const std::vector<int64_t>& shape, at::ScalarType type, double value) {
+    std::vector<int64_t> sizes = {static_cast<int64_t>(bucket.entries.size())};
+    sizes.insert(sizes.end(), shape.begin(), shape.end());
+    return at::full(sizes, value, at::TensorOptions().dtype(type).device(bucket.device));
+  };
+  State state;
+  for (const auto& field : options.fields(bucket.shape)) {
+    state.add(field.name, stack(field.shape, field_type(field.storage, options, bucket.type), field.initial));
+  }
+  if (options.master_weights() && is_16_bit(bucket.type)) {
+    state.add("master", stacked(weights, bucket.shape, at::kFloat).clone());
+  }
+  return state;
+}
+
+void follow(Bucket& bucket, const Options& options, const std::vector<Tensor>& parameters, const std::vector<std::string>& names) {
+  const auto& lead = parameters.at(bucket.entries.front().parameter);
+  for (const auto& entry : bucket.entries) {
+    const auto& parameter = parameters.at(entry.parameter);
+    TORCH_CHECK(parameter.device() == lead.device() && parameter.scalar_type() == lead.scalar_type(),
+                who(options, names.at(entry.parameter)), " is ", parameter.scalar_type(), " on ", parameter.device(),
+                " while parameters of its shape are ", lead.scalar_type(), " on ", lead.device(),
+                "; move all of them, or make the optimizer anew");
+  }
+  if (lead.device() == bucket.device && lead.scalar_type() == bucket.type) return;
+  State moved;
+  for (const auto& [name, stack] : bucket.state) moved.add(name, stack.to(lead.device()));
+  bucket.state = std::move(moved);
+  bucket.device = lead.device();
+  bucket.type = lead.scalar_type();
+}
+
+std::vector<Tensor> weights_of(const Options& options, const Bucket& bucket, const std::vector<Tensor>& parameters) {
+  std::vector<Tensor> weights;
+  for (const auto& entry : bucket.entries) weights.push_back(part_of(options, entry, parameters.at(entry.parameter)));
+  return weights;
+}
+
+Tensor stacked_gradients(const Options& options, const Bucket& bucket, const std::vector<Tensor>& gradients) {
+  const Tensor G = stacked(weights_of(options, bucket, gradients), bucket.shape, compute_type_of(options, bucket.type));
+  return options.maximize() ? -G : G;
+}
+
+void step_bucket(const Options& options, Bucket& bucket, const std::vector<Tensor>& parameters, const std::vector<Tensor>& gradients,
+                 const StepInputs& inputs) {
+  std::vector<int64_t> present;
+  Bucket part{{}, bucket.shape, bucket.type, bucket.device, {}};
+  for (size_t i = 0; i < bucket.entries.size(); ++i) {
+    if (!gradients.at(bucket.entries[i].parameter).defined()) continue;
+    present.push_back(static_cast<int64_t>(i));
+    part.entries.push_back(bucket.entries[i]);
+  }
+  if (present.empty()) return;
+  const bool whole = present.size() == bucket.entries.size();
+  const Tensor active = whole ? Tensor() : at::tensor(present, at::TensorOptions().dtype(at::kLong)).to(bucket.device);
+  const bool guarded = inputs.apply.defined();
+
+  const auto weights = weights_of(options, part, parameters);
+  Tensor G = stacked_gradients(options, part, gradients);
+  if (inputs.grad_scale.defined()) G = G / inputs.grad_scale.to(G.scalar_type());
+  if (guarded) G = at::where(inputs.apply, G, at::zeros_like(G));
+  const bool coupled = options.couples_decay() && options.weight_decay() != 0;
+  if (coupled) G = G + stacked(weights, bucket.shape, G.scalar_type()) * options.weight_decay();
+
+  Workspace workspace = open_workspace(bucket, active, guarded, G.scalar_type());
+  const Tensor U = options.direction(G, workspace.state);
+  TORCH_INTERNAL_ASSERT(U.sizes() == G.sizes());
+  const Tensor lr = guarded ? inputs.lr.to(bucket.device) * inputs.apply : inputs.lr;
+  apply_update(weights, U, workspace.state["master"], lr, options.couples_decay() ? 0 : options.weight_decay());
+  close_workspace(workspace, bucket, active, inputs.apply);
+}
+
+}  // namespace prism

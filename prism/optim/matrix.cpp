@@ -1,0 +1,69 @@
+#include "prism/optim/matrix.h"
+
+#include <numeric>
+
+#include "prism/optim/option_types.h"
+
+namespace prism {
+namespace {
+
+bool is_batch(int64_t dimensions, Fold fold) { return fold == Fold::Batch || (fold == Fold::Auto && dimensions == 3); }
+
+}  // namespace
+
+void MatrixOptions::check() const {
+  Options::check();
+  for (const int64_t rows : split()) {
+    TORCH_CHECK_VALUE(rows > 0, name(), ": split takes the number of rows of each part, got ", rows);
+  }
+}
+
+std::vector<Option> MatrixOptions::table() {
+  return Options::table() +
+         std::vector<Option>{
+             option("split", split_, "rows of each part of a fused projection, e.g. [512, 128, 128] for q, k, v"),
+             option("fold", fold_, "tensors of more dimensions: flatten (out, in·k…), batch (…, m, n); auto: 3-D batch, 4-D flatten"),
+         };
+}
+
+std::vector<Tensor> parts_of(const Tensor& parameter, const Options& options, const std::string& who) {
+  const auto* matrix = dynamic_cast<const MatrixOptions*>(&options);
+  if (matrix == nullptr) return {parameter};
+  TORCH_CHECK(parameter.dim() >= 2, who, " must be a matrix, got shape ", parameter.sizes(), "; route it to adamw");
+  const auto& split = matrix->split();
+  if (split.empty()) return {parameter};
+  const int64_t rows_dim = is_batch(parameter.dim(), matrix->fold()) ? parameter.dim() - 2 : 0;
+  const int64_t rows = std::accumulate(split.begin(), split.end(), int64_t{0});
+  TORCH_CHECK(rows == parameter.size(rows_dim), who, ": split ", at::IntArrayRef(split), " must add up to its ",
+              parameter.size(rows_dim), " rows, got ", rows);
+  std::vector<Tensor> parts;
+  int64_t begin = 0;
+  for (const int64_t length : split) {
+    parts.push_back(parameter.narrow(rows_dim, begin, length));
+    begin += length;
+  }
+  return parts;
+}
+
+std::vector<int64_t> working_shape(const Tensor& part, const Options& options, const std::string& who) {
+  const auto* matrix = dynamic_cast<const MatrixOptions*>(&options);
+  if (matrix == nullptr) return part.sizes().vec();
+  TORCH_CHECK(part.dim() >= 2, who, " must be a matrix, got shape ", part.sizes(), "; route it to adamw");
+  if (part.dim() == 2 || is_batch(part.dim(), matrix->fold())) return part.sizes().vec();
+  return {part.size(0), part.size(0) > 0 ? part.numel() / part.size(0) : 0};
+}
+
+std::vector<int64_t> with_matrix_shape(at::IntArrayRef shape, int64_t rows, int64_t columns) {
+  auto result = shape.vec();
+  result[result.size() - 2] = rows;
+  result[result.size() - 1] = columns;
+  return result;
+}
+
+Tensor per_entry(const Tensor& values, const Tensor& like) {
+  std::vector<int64_t> shape(like.dim(), 1);
+  shape[0] = values.size(0);
+  return values.reshape(shape);
+}
+
+}  // namespace prism

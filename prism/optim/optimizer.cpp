@@ -1,0 +1,172 @@
+#include "prism/optim/optimizer.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <unordered_set>
+
+#include "prism/optim/gradients.h"
+
+namespace prism {
+
+Parameters::Parameters(const torch::OrderedDict<std::string, Tensor>& named) {
+  for (const auto& item : named) add(item.key(), item.value());
+}
+
+Parameters::Parameters(std::vector<std::pair<std::string, Tensor>> named) {
+  for (auto& [name, tensor] : named) add(std::move(name), std::move(tensor));
+}
+
+Parameters::Parameters(const std::vector<Tensor>& bare) : tensors(bare) {}
+
+void Parameters::add(std::string name, Tensor tensor) {
+  names.push_back(std::move(name));
+  tensors.push_back(std::move(tensor));
+}
+
+Optimizer::Optimizer(std::unique_ptr<Options> defaults)
+    : torch::optim::Optimizer(std::vector<torch::optim::OptimizerParamGroup>(), std::move(defaults)) {}
+
+void Optimizer::add_param_group(const Parameters& parameters, const Options& options) {
+  sync();  // names earlier groups first, so that theirs do not depend on this one
+  add_param_group(torch::optim::OptimizerParamGroup(parameters.tensors, options.copy()));
+  groups_.emplace_back().names = parameters.names;
+  try {
+    sync();
+  } catch (...) {
+    groups_.pop_back();
+    param_groups_.pop_back();
+    throw;
+  }
+}
+
+const Options& Optimizer::group_options(size_t group) const {
+  const auto* options = dynamic_cast<const Options*>(&param_groups_.at(group).options());
+  TORCH_CHECK(options != nullptr, "parameter group ", group,
+              " must carry options of a prism optimizer, such as prism::PrismOptions, got another type");
+  return *options;
+}
+
+std::vector<std::vector<std::string>> Optimizer::names() const {
+  sync();
+  std::vector<std::vector<std::string>> all;
+  for (const auto& group : groups_) all.push_back(group.names);
+  return all;
+}
+
+void Optimizer::sync() const {
+  size_t count = 0;
+  std::unordered_set<std::string> seen_names;
+  std::unordered_set<const void*> seen_tensors;
+  groups_.resize(std::max(groups_.size(), param_groups_.size()));
+  for (size_t g = 0; g < param_groups_.size(); ++g) {
+    const auto& parameters = param_groups_[g].params();
+    const Options& options = group_options(g);
+    options.check();
+    Group& group = groups_[g];
+    for (size_t p = 0; p < parameters.size(); ++p, ++count) {
+      if (p >= group.names.size()) group.names.push_back("parameter." + std::to_string(count));
+      TORCH_CHECK(parameters[p].defined(), "parameter '", group.names[p], "' is undefined");
+      TORCH_CHECK(seen_names.insert(group.names[p]).second, "two parameters are named '", group.names[p], "'; names must be unique");
+      TORCH_CHECK(seen_tensors.insert(parameters[p].unsafeGetTensorImpl()).second, "parameter '", group.names[p],
+                  "' appears more than once; give each parameter to one group");
+    }
+    size_t known = 0;
+    for (auto& bucket : group.buckets) {
+      follow(bucket, options, parameters, group.names);
+      for (const auto& entry : bucket.entries) known = std::max(known, entry.parameter + 1);
+    }
+    if (known == parameters.size()) continue;
+    const std::vector<Tensor> fresh(parameters.begin() + static_cast<std::ptrdiff_t>(known), parameters.end());
+    const std::vector<std::string> labels(group.names.begin() + static_cast<std::ptrdiff_t>(known), group.names.end());
+    for (auto& bucket : make_buckets(options, fresh, labels, known)) group.buckets.push_back(std::move(bucket));
+    if (!skipped_.defined()) skipped_ = at::zeros({}, fresh.front().options().dtype(at::kLong).requires_grad(false));
+  }
+}
+
+std::vector<std::vector<Tensor>> Optimizer::gradients() const {
+  std::vector<std::vector<Tensor>> all;
+  for (size_t g = 0; g < param_groups_.size(); ++g) {
+    auto& group = all.emplace_back();
+    const auto& parameters = param_groups_[g].params();
+    for (size_t p = 0; p < parameters.size(); ++p) {
+      const Tensor& gradient = group.emplace_back(parameters[p].grad());
+      TORCH_CHECK(!gradient.defined() || gradient.layout() == at::kStrided, group_options(g).name(), ": the gradient of '",
+                  groups_[g].names[p], "' must be dense, got ", gradient.layout(), "; make it dense first");
+    }
+  }
+  return all;
+}
+
+Tensor Optimizer::finite_flag(const std::vector<std::vector<Tensor>>& gradients) const {
+  std::vector<Tensor> present;
+  bool guarded = false;
+  for (size_t g = 0; g < gradients.size(); ++g) {
+    guarded |= group_options(g).skip_nonfinite();
+    for (const auto& gradient : gradients[g]) {
+      if (gradient.defined()) present.push_back(gradient);
+    }
+  }
+  if (!guarded || present.empty()) return {};
+  return all_finite(present, skipped_.device());
+}
+
+Tensor Optimizer::step(LossClosure closure) {
+  Tensor loss;
+  if (closure != nullptr) {
+    at::AutoGradMode enabled(true);
+    loss = closure();
+  }
+  at::NoGradGuard no_grad;
+  sync();
+  const auto all = gradients();
+  Tensor finite = finite_flag(all);
+  if (finite.defined()) {
+    skipped_.add_(finite.logical_not());
+    if (finite.is_cpu()) {  // nothing to wait for: decide here
+      if (!finite.item<bool>()) return loss;
+      finite = Tensor();
+    }
+  }
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const Options& options = group_options(g);
+    const Tensor lr = at::scalar_tensor(options.lr(), at::kDouble);
+    for (auto& bucket : groups_[g].buckets) {
+      const Tensor apply = finite.defined() ? finite.to(bucket.device) : Tensor();
+      step_bucket(options, bucket, param_groups_[g].params(), all[g], {.lr = lr, .apply = apply, .grad_scale = {}});
+    }
+  }
+  return loss;
+}
+
+std::vector<MatrixSpectrum> Optimizer::spectra() const {
+  at::NoGradGuard no_grad;
+  sync();
+  const auto all = gradients();
+  std::vector<MatrixSpectrum> result;
+  bool any_matrix = false;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const Options& options = group_options(g);
+    if (!options.takes_matrices()) continue;
+    for (const auto& bucket : groups_[g].buckets) {
+      for (size_t i = 0; i < bucket.entries.size(); ++i) {
+        any_matrix = true;
+        if (!all[g][bucket.entries[i].parameter].defined()) continue;
+        const Bucket one = single(bucket, i);
+        const auto found = options.spectrum(stacked_gradients(options, one, all[g]), one.state);
+        if (!found) continue;
+        const Tensor W = weights_of(options, one, param_groups_[g].params()).front().reshape(bucket.shape);
+        result.push_back({entry_name(groups_[g].names, bucket.entries[i]),
+                          {found->singular_values[0], found->snr[0], found->gain[0], found->theory[0]},
+                          at::linalg_vector_norm(W, 2, {-2, -1}, false, at::kDouble),
+                          at::linalg_vector_norm(found->gain[0], 2, {-1})});  // ‖O‖: the directions span its rows
+      }
+    }
+  }
+  TORCH_CHECK(!any_matrix || !result.empty(), "spectra: no matrix has a gradient; call it between step() and zero_grad()");
+  return result;
+}
+
+}  // namespace prism

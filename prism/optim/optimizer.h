@@ -1,0 +1,113 @@
+#pragma once
+
+#include <torch/ordered_dict.h>
+
+#include <filesystem>
+#include <iosfwd>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "prism/optim/bucket.h"
+#include "prism/optim/options.h"
+
+namespace prism {
+
+// Parameters with their names: a model's named_parameters(), a list of pairs, or bare tensors, which are named parameter.0, parameter.1, …
+class Parameters {
+ public:
+  Parameters(const torch::OrderedDict<std::string, Tensor>& named);           // NOLINT: any of the three is accepted
+  Parameters(std::vector<std::pair<std::string, Tensor>> named);              // NOLINT
+  Parameters(const std::vector<Tensor>& tensors);                             // NOLINT
+
+  size_t size() const { return tensors.size(); }
+  void add(std::string name, Tensor tensor);
+
+  std::vector<Tensor> tensors;
+  std::vector<std::string> names;  // empty for bare tensors
+
+ private:
+  friend class Optimizer;
+  friend class Mixed;
+  Parameters() = default;
+};
+
+// Optimizer state as plain values: what save writes and load reads.
+struct Snapshot {
+  Json header;                                            // groups with options and parameter names, and counters
+  std::vector<std::pair<std::string, Tensor>> tensors;    // "state.<parameter>.<field>"
+};
+
+// The spectra of one parameter at the last step (diagnostics.h), and the Frobenius norms of weight and update; of stacked matrices (e, m, n)
+// each tensor has the leading dimension e.
+struct MatrixSpectrum {
+  std::string name;
+  Spectrum spectrum;
+  Tensor weight_norm;
+  Tensor update_norm;  // ‖O‖, before scale rule and learning rate
+};
+
+// The base of every optimizer here, a torch::optim::Optimizer: parameter groups, closures, zero_grad and torch's learning-rate
+// schedulers work on it as on torch's own. Groups may carry options of different optimizers. State exists from construction on
+// (for groups added later: from the next step, save or load on), so that what is saved never depends on history.
+class Optimizer : public torch::optim::Optimizer {
+ public:
+  Tensor step(LossClosure closure = nullptr) override;
+
+  // Adds named parameters with their own options; torch's add_param_group works too and names them parameter.<k>.
+  using torch::optim::Optimizer::add_param_group;
+  void add_param_group(const Parameters& parameters, const Options& options);
+
+  // State, counters and options, keyed by parameter name: torch::save and torch::load use the archive, the others write safetensors.
+  // Loading accepts the parameters in any order; a name, shape, type or optimizer that does not match is named, and nothing is changed.
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
+  void save_safetensors(const std::filesystem::path& path) const;
+  void load_safetensors(const std::filesystem::path& path);
+  Snapshot snapshot() const;
+  void restore(const Snapshot& snapshot);
+
+  // How many steps a non-finite gradient has cancelled (`skip_nonfinite`): an int64 number on the device of the first parameter.
+  const Tensor& skipped() const { return skipped_; }
+
+  // The name of each parameter, group by group.
+  std::vector<std::vector<std::string>> names() const;
+
+  // The spectra of every matrix with a gradient, from the last step: call it between step() and zero_grad().
+  std::vector<MatrixSpectrum> spectra() const;
+
+  const Options& group_options(size_t group) const;
+
+ protected:
+  explicit Optimizer(std::unique_ptr<Options> defaults);
+
+ private:
+  struct Group {
+    std::vector<std::string> names;
+    std::vector<Bucket> buckets;
+  };
+
+  void sync() const;  // makes the state of parameters that came since the last call, and follows those that moved
+  std::vector<std::vector<Tensor>> gradients() const;
+  Tensor finite_flag(const std::vector<std::vector<Tensor>>& gradients) const;
+
+  mutable std::vector<Group> groups_;
+  mutable Tensor skipped_;
+};
+
+// An optimizer whose groups all carry options of type O.
+template <class O>
+class OptimizerOf : public Optimizer {
+ public:
+  explicit OptimizerOf(const Parameters& parameters, const O& options = {}) : Optimizer(options.copy()) {
+    add_param_group(parameters, options);
+  }
+  explicit OptimizerOf(const std::vector<torch::optim::OptimizerParamGroup>& groups, const O& defaults = {})
+      : Optimizer(defaults.copy()) {
+    for (const auto& group : groups) add_param_group(group);
+    names();  // makes the state
+  }
+};
+
+}  // namespace prism

@@ -1,0 +1,147 @@
+#include "prism/optim/prism.h"
+
+#include <ATen/ops/pow.h>
+
+#include <cmath>
+
+#include "prism/optim/option_types.h"
+
+namespace prism {
+namespace {
+
+struct SideFields {
+  std::string suffix;  // "" or "_left", "_right"
+  bool transposed;
+};
+
+std::vector<SideFields> sides_of(const PrismOptions& options, at::IntArrayRef shape) {
+  const Side side = resolved_side(options.side(), shape[shape.size() - 2], shape[shape.size() - 1]);
+  if (side == Side::Both) return {{"_left", true}, {"_right", false}};
+  return {{"", side == Side::Left}};
+}
+
+PrismState prism_state(const State& state, const PrismOptions& options, at::IntArrayRef shape) {
+  PrismState result;
+  result.M = state["momentum"];
+  result.step = state["step"];
+  for (const auto& side : sides_of(options, shape)) {
+    NoiseState& noise = side.transposed ? result.left : result.right;
+    noise.average = {state["covariance" + side.suffix], state["covariance_scale" + side.suffix]};
+    noise.sketch = {state["sketch" + side.suffix], state["sketch_tail" + side.suffix]};
+  }
+  return result;
+}
+
+// γ_t/γ for each matrix of the bucket.
+Tensor gamma_factor(const PrismState& state, const PrismOptions& options, const Tensor& like) {
+  return per_entry(options.gamma_schedule()(state.step), like).to(like.scalar_type());
+}
+
+void update(NoiseState& noise, const Tensor& D, const PrismOptions& options) {
+  if (noise.average.C.defined()) average_update(noise.average, D, options.covariance_beta());
+  if (noise.sketch.F.defined()) sketch_update(noise.sketch, D, options.covariance_beta());
+}
+
+// Ĉ/(1 − β₂ᵗ), times (γ_t/γ)².
+Covariance current(const NoiseState& noise, const PrismState& state, const PrismOptions& options) {
+  if (!noise.average.C.defined() && !noise.sketch.F.defined()) return {};
+  Covariance covariance = noise.average.C.defined() ? noise.average : sketch_covariance(noise.sketch);
+  const Tensor correction = 1 - at::pow(options.covariance_beta(), state.step.to(at::kDouble));
+  const Tensor factor = options.gamma_schedule()(state.step).square() / correction;
+  covariance.C = covariance.C * per_entry(factor, covariance.C).to(covariance.C.scalar_type());
+  return covariance;
+}
+
+Tensor shaped(const Tensor& G, const Signal& signal, const PrismState& state, const PrismOptions& options) {
+  if (options.gamma() == 0) return polar(signal.T, options.polar());
+  if (options.covariance() != CovarianceKind::Instant) {
+    return shape_with_covariance(signal.T, current(state.left, state, options), current(state.right, state, options),
+                                 options.shaping());
+  }
+  Tensor D = G - signal.M;
+  if (!options.gamma_schedule().is_constant_one()) D.mul_(gamma_factor(state, options, D));
+  return shape_momentum(signal.T, D, options.shaping());
+}
+
+}  // namespace
+
+bool PrismOptions::counts_steps() const {
+  return bias_correction() || covariance() != CovarianceKind::Instant || !gamma_schedule().is_constant_one();
+}
+
+std::vector<Field> PrismOptions::fields(at::IntArrayRef shape) const {
+  auto list = MomentumOptionsOf::fields(shape);
+  if (covariance() == CovarianceKind::Instant) return list;
+  for (const auto& side : sides_of(*this, shape)) {
+    const int64_t n = shape[shape.size() - (side.transposed ? 2 : 1)];
+    if (covariance() == CovarianceKind::Ema) {
+      list.push_back({"covariance" + side.suffix, with_matrix_shape(shape, n, n), Storage::Compute});
+      list.push_back({"covariance_scale" + side.suffix, with_matrix_shape(shape, 1, 1), Storage::Counter});
+    } else {
+      list.push_back({"sketch" + side.suffix, with_matrix_shape(shape, std::min(rank(), n), n), Storage::Compute});
+      list.push_back({"sketch_tail" + side.suffix, with_matrix_shape(shape, 1, 1), Storage::Compute});
+    }
+  }
+  return list;
+}
+
+Tensor prism_direction(const Tensor& G, PrismState& state, const PrismOptions& options) {
+  const Signal signal = advance(G, state, options);
+  if (options.covariance() != CovarianceKind::Instant) {
+    const Tensor D = G - signal.M;
+    update(state.left, D.mT(), options);
+    update(state.right, D, options);
+  }
+  return shaped(G, signal, state, options).mul_(scale_factor(options.scale(), G.sizes()));
+}
+
+Tensor PrismOptions::direction(const Tensor& G, State& state) const {
+  PrismState prism = prism_state(state, *this, G.sizes());
+  return prism_direction(G, prism, *this);
+}
+
+std::optional<Spectrum> PrismOptions::spectrum(const Tensor& G, const State& state) const {
+  if (side() == Side::Both && gamma() > 0) return std::nullopt;
+  const PrismState prism = prism_state(state, *this, G.sizes());
+  const Signal now = signal(G, prism, *this);
+  const Tensor O = shaped(G, now, prism, *this);
+  const Side used = resolved_side(gamma() > 0 ? side() : Side::Auto, G.size(-2), G.size(-1));
+  const Tensor factor = gamma_schedule().is_constant_one() ? Tensor() : gamma_schedule()(prism.step);
+  Spectrum result;
+  if (covariance() != CovarianceKind::Instant && gamma() > 0) {
+    result = prism::spectrum(now.T, current(used == Side::Left ? prism.left : prism.right, prism, *this), O, gamma(), used);
+  } else {
+    const Tensor D = G - now.M;
+    result = prism::spectrum(now.T, factor.defined() ? D * per_entry(factor, D) : D, O, gamma(), used);
+  }
+  if (factor.defined()) result.snr.mul_(per_entry(factor, result.snr));  // γ_t/γ was in D or Ĉ; SNR is reported without γ
+  return result;
+}
+
+void PrismOptions::check() const {
+  MomentumOptionsOf::check();
+  TORCH_CHECK_VALUE(std::isfinite(gamma()) && gamma() >= 0, "prism: gamma must be 0 or more, got ", gamma());
+  TORCH_CHECK_VALUE(covariance_beta() >= 0 && covariance_beta() < 1, "prism: covariance_beta must be from 0 to below 1, got ",
+                    covariance_beta());
+  TORCH_CHECK_VALUE(rank() >= 1, "prism: rank must be 1 or more, got ", rank());
+  gamma_schedule().check("prism: gamma_schedule");
+  const bool stacked = solver() == Solver::Stacked;
+  TORCH_CHECK_VALUE(!stacked || covariance() == CovarianceKind::Instant, "prism: solver 'stacked' needs covariance 'instant', got '",
+                    word(covariance()), "'; use solver 'gram' or 'exact'");
+  TORCH_CHECK_VALUE(!stacked || side() != Side::Both, "prism: solver 'stacked' has no side 'both'; use solver 'gram' or 'exact'");
+  if (side() == Side::Both) check_no_iteration("side 'both' uses the coupled inverse root");
+}
+
+std::vector<Option> PrismOptions::table() {
+  return MomentumOptionsOf::table() +
+         std::vector<Option>{
+             option("gamma", gamma_, "damping γ ≥ 0 of noisy directions; 0 is Muon"),
+             option("gamma_schedule", gamma_schedule_, "γ as a function of the step: a factor from 0 to 1"),
+             option("side", side_, "whose Gram matrix shapes; auto is the shorter side"),
+             option("covariance", covariance_, "instant: of this step; ema: a dense average; sketch: a low-rank stream"),
+             option("covariance_beta", covariance_beta_, "β₂ of the averaged covariances"),
+             option("rank", rank_, "of the sketch; above the matrix's side it means that side"),
+         };
+}
+
+}  // namespace prism

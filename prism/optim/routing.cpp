@@ -1,0 +1,108 @@
+#include "prism/optim/routing.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <iomanip>
+#include <map>
+#include <numeric>
+#include <ostream>
+#include <regex>
+#include <sstream>
+
+namespace prism {
+namespace {
+
+constexpr const char* kEmbeddings = R"((^|\.)(\w*embed\w*|wte|wpe|tok_\w+|pos_\w+|position\w*)(\.|$))";
+constexpr const char* kHeads = R"((^|\.)(lm_head|\w*head|output|classifier|score|embed_out|unembed\w*)\.weight$)";
+
+std::string shape_text(at::IntArrayRef shape) {
+  return shape.empty() ? "scalar" : c10::Join(" × ", shape);
+}
+
+int64_t elements(at::IntArrayRef shape) {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+std::string grouped(int64_t number) {  // 1234567 → 1,234,567
+  std::string text = std::to_string(number);
+  for (auto i = static_cast<int64_t>(text.size()) - 3; i > 0; i -= 3) text.insert(static_cast<size_t>(i), ",");
+  return text;
+}
+
+// Columns on the screen: UTF-8 continuation bytes take none.
+size_t width(const std::string& text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](unsigned char c) { return (c & 0xC0) != 0x80; }));
+}
+
+std::string padded(const std::string& text, size_t columns) { return text + std::string(columns - std::min(columns, width(text)), ' '); }
+
+}  // namespace
+
+Rules default_rules(const Options& matrices, const Options& rest) {
+  const std::shared_ptr<const Options> first = matrices.copy();
+  const std::shared_ptr<const Options> second = rest.copy();
+  Rules rules;
+  rules.push_back({.label = "embedding", .pattern = kEmbeddings, .options = second});
+  rules.push_back({.label = "head", .pattern = kHeads, .options = second});
+  rules.push_back({.label = "vector", .max_dimensions = 1, .options = second});
+  rules.push_back({.label = "hidden matrix", .min_dimensions = 2, .options = first});
+  return rules;
+}
+
+Routing::Routing(Rules rules, const Parameters& parameters) : rules_(std::move(rules)) {
+  TORCH_CHECK(parameters.names.size() == parameters.size(), "routing: parameters must have names; pass model->named_parameters()");
+  std::vector<std::regex> patterns;
+  for (const auto& rule : rules_) {
+    TORCH_CHECK(rule.options != nullptr, "routing: rule '", rule.label, "' has no options");
+    try {
+      patterns.emplace_back(rule.pattern);
+    } catch (const std::regex_error& error) {
+      TORCH_CHECK_VALUE(false, "routing: the pattern of rule '", rule.label, "' is not a regular expression: '", rule.pattern, "'");
+    }
+  }
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    const auto& name = parameters.names[p];
+    const auto shape = parameters.tensors[p].sizes();
+    const auto dimensions = std::count_if(shape.begin(), shape.end(), [](int64_t size) { return size != 1; });
+    size_t match = 0;
+    while (match < rules_.size() && !(std::regex_search(name, patterns[match]) && dimensions >= rules_[match].min_dimensions &&
+                                      dimensions <= rules_[match].max_dimensions)) {
+      ++match;
+    }
+    TORCH_CHECK(match < rules_.size(), "routing: no rule matches '", name, "' of shape ", shape, "; add a rule for it");
+    lines_.push_back({name, shape.vec(), match});
+  }
+}
+
+std::ostream& operator<<(std::ostream& stream, const Routing& routing) {
+  size_t name_width = 9;
+  size_t shape_width = 5;
+  size_t label_width = 4;
+  std::map<std::string, std::pair<int64_t, int64_t>> totals;
+  for (const auto& line : routing.lines_) {
+    const Rule& rule = routing.rules_[line.rule];
+    name_width = std::max(name_width, width(line.name));
+    shape_width = std::max(shape_width, width(shape_text(line.shape)));
+    label_width = std::max(label_width, width(rule.label));
+    auto& [count, size] = totals[rule.options->name()];
+    ++count;
+    size += elements(line.shape);
+  }
+  const auto row = [&](const std::string& name, const std::string& shape, const std::string& label, const std::string& optimizer) {
+    stream << padded(name, name_width) << "  " << padded(shape, shape_width) << "  " << padded(label, label_width) << "  " << optimizer
+           << '\n';
+  };
+  row("parameter", "shape", "rule", "optimizer");
+  for (const auto& line : routing.lines_) {
+    const Rule& rule = routing.rules_[line.rule];
+    row(line.name, shape_text(line.shape), rule.label, rule.options->name());
+  }
+  for (const auto& [optimizer, total] : totals) {
+    stream << optimizer << ": " << grouped(total.second) << " elements in " << total.first
+           << (total.first == 1 ? " parameter\n" : " parameters\n");
+  }
+  return stream;
+}
+
+}  // namespace prism

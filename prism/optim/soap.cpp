@@ -1,0 +1,79 @@
+#include "prism/optim/soap.h"
+
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/pow.h>
+
+#include "prism/linalg/eigenbasis.h"
+#include "prism/optim/option_types.h"
+
+namespace prism {
+namespace {
+
+// The basis of A for the entries of the bucket where `due` holds: from nothing at their first step, else from the one before.
+void refresh_basis(Tensor& basis, const Tensor& A, const Tensor& first, const Tensor& due) {
+  for (const auto& [mask, power_step] : {std::pair(first, false), std::pair(due, true)}) {
+    const Tensor index = mask.nonzero().squeeze(-1);
+    if (index.numel() == 0) continue;
+    const Tensor part = A.index_select(0, index);
+    basis.index_copy_(0, index, power_step ? eigenbasis_step(part, basis.index_select(0, index)) : eigenbasis(part));
+  }
+}
+
+}  // namespace
+
+Tensor soap_direction(const Tensor& G, SOAPState& state, const SOAPOptions& options) {
+  const auto [beta1, beta2] = options.betas();
+  state.step.add_(1);
+  state.L.lerp_(G.matmul(G.mT()), 1 - options.shampoo_beta());
+  state.R.lerp_(G.mT().matmul(G), 1 - options.shampoo_beta());
+  const Tensor first = state.step.eq(1);
+  const Tensor due = (state.step - 1).remainder(options.refresh()).eq(0).logical_and(first.logical_not());
+  refresh_basis(state.P, state.L, first, due);
+  refresh_basis(state.Q, state.R, first, due);
+
+  const auto rotated = [&](const Tensor& X) { return state.P.mT().matmul(X).matmul(state.Q); };
+  state.M.lerp_(G, 1 - beta1);
+  const Tensor G_rotated = rotated(G);
+  state.v.mul_(beta2).addcmul_(G_rotated, G_rotated, 1 - beta2);
+  const Tensor t = per_entry(state.step, G).to(at::kDouble);
+  const Tensor correction1 = (1 - at::pow(beta1, t)).to(G.scalar_type());
+  const Tensor correction2 = (1 - at::pow(beta2, t)).sqrt().to(G.scalar_type());
+  const Tensor step = rotated(state.M) / (state.v.sqrt().div_(correction2).add_(options.eps()).mul_(correction1));
+  return state.P.matmul(step).matmul(state.Q.mT());
+}
+
+std::vector<Field> SOAPOptions::fields(at::IntArrayRef shape) const {
+  const int64_t m = shape[shape.size() - 2];
+  const int64_t n = shape[shape.size() - 1];
+  const auto square = [&](const char* name, int64_t side) {
+    return Field{name, with_matrix_shape(shape, side, side), Storage::Compute};
+  };
+  return {{"step", {}, Storage::Counter}, {"exp_avg", shape.vec()}, {"exp_avg_sq", shape.vec()},
+          square("L", m), square("R", n), square("P", m), square("Q", n)};
+}
+
+Tensor SOAPOptions::direction(const Tensor& G, State& state) const {
+  SOAPState soap{state["step"], state["exp_avg"], state["exp_avg_sq"], state["L"], state["R"], state["P"], state["Q"]};
+  return soap_direction(G, soap, *this);
+}
+
+void SOAPOptions::check() const {
+  MatrixOptionsOf::check();
+  const auto [beta1, beta2] = betas();
+  TORCH_CHECK_VALUE(beta1 >= 0 && beta1 < 1 && beta2 >= 0 && beta2 < 1, "soap: betas must be from 0 to below 1, got (", beta1, ", ",
+                    beta2, ")");
+  TORCH_CHECK_VALUE(shampoo_beta() >= 0 && shampoo_beta() < 1, "soap: shampoo_beta must be from 0 to below 1, got ", shampoo_beta());
+  TORCH_CHECK_VALUE(eps() >= 0, "soap: eps must be 0 or more, got ", eps());
+  TORCH_CHECK_VALUE(refresh() >= 1, "soap: refresh must be 1 or more steps, got ", refresh());
+}
+
+std::vector<Option> SOAPOptions::table() {
+  return MatrixOptionsOf::table() + std::vector<Option>{
+                                        option("betas", betas_, "(β₁, β₂) of the first and second moments"),
+                                        option("shampoo_beta", shampoo_beta_, "β of the averages L and R"),
+                                        option("eps", eps_, "ε added to the denominator"),
+                                        option("refresh", refresh_, "steps between two refreshes of the eigenbasis"),
+                                    };
+}
+
+}  // namespace prism

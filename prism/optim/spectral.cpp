@@ -1,0 +1,88 @@
+#include "prism/optim/spectral.h"
+
+#include <ATen/ops/lerp.h>
+#include <ATen/ops/pow.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "prism/optim/option_types.h"
+
+namespace prism {
+
+double scale_factor(ScaleRule rule, at::IntArrayRef shape) {
+  const auto m = static_cast<double>(shape[shape.size() - 2]);
+  const auto n = static_cast<double>(shape[shape.size() - 1]);
+  switch (rule) {
+    case ScaleRule::Moonlight:
+      return 0.2 * std::sqrt(std::max(m, n));
+    case ScaleRule::Spectral:
+      return std::sqrt(std::max(1.0, n > 0 ? m / n : 1.0));
+    case ScaleRule::None:
+      break;
+  }
+  return 1;
+}
+
+void SpectralOptions::check() const {
+  MatrixOptions::check();
+  TORCH_CHECK_VALUE(steps() >= 0, name(), ": steps must be 1 or more (0 for the length of the coefficient set), got ", steps());
+  if (solver() == Solver::Exact) check_no_iteration("solver 'exact' runs no iteration");
+}
+
+void SpectralOptions::check_no_iteration(const std::string& why) const {
+  TORCH_CHECK_VALUE(steps() == 0 && coefficients() == default_coefficients_, name(), ": ", why,
+                    "; leave out coefficients and steps");
+}
+
+std::vector<Option> SpectralOptions::table() {
+  return MatrixOptions::table() +
+         std::vector<Option>{
+             option("solver", solver_, "gram: Newton-Schulz on the Gram matrix; stacked: on the matrix itself; exact: float64 SVD"),
+             option("coefficients", coefficients_, "jordan, you, polar_express, minimax9, converged, or one list of numbers per step"),
+             option("steps", steps_, "Newton-Schulz steps; 0 is the length of the set, more repeats the last"),
+         };
+}
+
+PolarOptions SpectralOptions::polar() const {
+  return {.solver = solver(), .coefficients = coefficients().with_steps(steps()), .precision = Precision::Full};
+}
+
+void MomentumOptions::check() const {
+  SpectralOptions::check();
+  TORCH_CHECK_VALUE(momentum() >= 0 && momentum() < 1, name(), ": momentum must be from 0 to below 1, got ", momentum());
+}
+
+std::vector<Option> MomentumOptions::table() {
+  return SpectralOptions::table() +
+         std::vector<Option>{
+             option("momentum", momentum_, "β of the momentum M ← βM + (1−β)G"),
+             option("nesterov", nesterov_, "shape (1−β)G + βM instead of M"),
+             option("bias_correction", bias_correction_, "divide M by 1 − βᵗ, so that the first steps are not damped"),
+             option("scale", scale_, "moonlight: 0.2·√max(m, n); spectral: √max(1, m/n); none: 1"),
+         };
+}
+
+std::vector<Field> MomentumOptions::fields(at::IntArrayRef shape) const {
+  std::vector<Field> list = {{"momentum", shape.vec()}};
+  if (counts_steps()) list.push_back({"step", {}, Storage::Counter});
+  return list;
+}
+
+Signal signal(const Tensor& G, const MomentumState& state, const MomentumOptions& options) {
+  const double beta = options.momentum();
+  Tensor M = state.M;
+  if (options.bias_correction()) {
+    const Tensor correction = 1 - at::pow(beta, state.step.to(at::kDouble));
+    M = M / per_entry(correction, M).to(M.scalar_type());
+  }
+  return {options.nesterov() ? at::lerp(G, M, beta) : M, M};  // (1−β)G + βM
+}
+
+Signal advance(const Tensor& G, MomentumState& state, const MomentumOptions& options) {
+  state.M.lerp_(G, 1 - options.momentum());  // M ← βM + (1−β)G
+  if (state.step.defined()) state.step.add_(1);
+  return signal(G, state, options);
+}
+
+}  // namespace prism

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace prism {
+
+using at::Tensor;
+
+// In which type a state field is kept.
+//   State    the `state_dtype` option: momenta and second moments
+//   Compute  float32 (float64 for float64 weights), whatever the option: covariances and bases are useless in 16 bits
+//   Counter  float32, one number per parameter: step counts, powers of two
+enum class Storage { State, Compute, Counter };
+
+// One field of an optimizer's state: its name, the shape of one parameter's part, and the value it starts from.
+struct Field {
+  std::string name;
+  std::vector<int64_t> shape;
+  Storage storage = Storage::State;
+  double initial = 0;
+};
+
+// The fields of a bucket, each stacked over its parameters: (B, shape…).
+class State {
+ public:
+  void add(std::string name, Tensor stack) { fields_.emplace_back(std::move(name), std::move(stack)); }
+
+  // The stack of that name; undefined where the options ask for no such field.
+  Tensor operator[](std::string_view name) const {
+    for (const auto& [key, stack] : fields_) {
+      if (key == name) return stack;
+    }
+    return {};
+  }
+
+  auto begin() { return fields_.begin(); }
+  auto end() { return fields_.end(); }
+  auto begin() const { return fields_.begin(); }
+  auto end() const { return fields_.end(); }
+  size_t size() const { return fields_.size(); }
+
+ private:
+  std::vector<std::pair<std::string, Tensor>> fields_;
+};
+
+}  // namespace prism
