@@ -42,6 +42,11 @@ void Optimizer::add_param_group(const Parameters& parameters, const Options& opt
   }
 }
 
+void Optimizer::add_param_group(const torch::optim::OptimizerParamGroup& group) {
+  torch::optim::Optimizer::add_param_group(group);
+  if (group.has_options()) param_groups_.back().set_options(group.options().clone());
+}
+
 const Options& Optimizer::group_options(size_t group) const {
   const auto* options = dynamic_cast<const Options*>(&param_groups_.at(group).options());
   TORCH_CHECK(options != nullptr, "parameter group ", group,
@@ -147,6 +152,7 @@ std::vector<MatrixSpectrum> Optimizer::spectra() const {
   const auto all = gradients();
   std::vector<MatrixSpectrum> result;
   bool any_matrix = false;
+  bool any_gradient = false;
   for (size_t g = 0; g < groups_.size(); ++g) {
     const Options& options = group_options(g);
     if (!options.takes_matrices()) continue;
@@ -154,6 +160,7 @@ std::vector<MatrixSpectrum> Optimizer::spectra() const {
       for (size_t i = 0; i < bucket.entries.size(); ++i) {
         any_matrix = true;
         if (!all[g][bucket.entries[i].parameter].defined()) continue;
+        any_gradient = true;
         const Bucket one = single(bucket, i);
         const auto found = options.spectrum(stacked_gradients(options, one, all[g]), one.state);
         if (!found) continue;
@@ -165,7 +172,7 @@ std::vector<MatrixSpectrum> Optimizer::spectra() const {
       }
     }
   }
-  TORCH_CHECK(!any_matrix || !result.empty(), "spectra: no matrix has a gradient; call it between step() and zero_grad()");
+  TORCH_CHECK(any_gradient || !any_matrix, "spectra: no matrix has a gradient; call it between step() and zero_grad()");
   return result;
 }
 

@@ -55,9 +55,10 @@ class Optimizer : public torch::optim::Optimizer {
  public:
   Tensor step(LossClosure closure = nullptr) override;
 
-  // Adds named parameters with their own options; torch's add_param_group works too and names them parameter.<k>.
-  using torch::optim::Optimizer::add_param_group;
+  // Adds parameters with their own options. The second form is torch's; it hides the inherited one because torch 2.13 replaces options of
+  // types it does not know by the defaults: call it on a prism type, not through torch::optim::Optimizer&, when the group has options.
   void add_param_group(const Parameters& parameters, const Options& options);
+  void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
   // State, counters and options, keyed by parameter name: torch::save and torch::load use the archive, the others write safetensors.
   // Loading accepts the parameters in any order; a name, shape, type or optimizer that does not match is named, and nothing is changed.
