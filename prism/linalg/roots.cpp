@@ -24,12 +24,17 @@ Tensor root_by_eigh(const Tensor& A, int64_t r) {
 
 Tensor root_by_coupled_iteration(const Tensor& A, int64_t r, int64_t steps) {
   constexpr double kMargin = 1.001;  // the polynomials were fitted for eigenvalues up to 1/1.001
+  constexpr double kRoundingMargin = 4;
   const auto& polynomials = inverse_root_polynomials(r);
+  const auto type = compute_type(A);
   const Tensor scale = nearest_power_of_two(largest_magnitude(A));
-  Tensor R = symmetrised(A.to(compute_type(A))).div_(scale.to(compute_type(A)));
+  Tensor R = symmetrised(A.to(type)).div_(scale.to(type));
   // ‖A‖_F ≥ ‖A‖₂ bounds the eigenvalues.
   const Tensor norm = nonzero_or_one(at::linalg_vector_norm(R, 2, {-2, -1}, /*keepdim=*/true)).mul_(kMargin);
   R = R / norm;
+  // A negative eigenvalue of rounding's size would grow by h(0)^r a step: lift all of them above it.
+  const double eps = type == at::kDouble ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
+  R.diagonal(0, -2, -1).add_(kRoundingMargin * eps * std::sqrt(static_cast<double>(A.size(-1))));
   Tensor P;
   for (int64_t k = 0; k < steps; ++k) {
     const Tensor H = matrix_polynomial(R, polynomials[std::min<size_t>(k, polynomials.size() - 1)]);

@@ -15,7 +15,7 @@ struct RootOptions {
 
 // A^(−1/r) for symmetric positive semidefinite A (…, n, n). What lies in the null space is never amplified without bound:
 //   Eigh     eigenvalues at or below n·ε·λ_max count as zero and map to zero (the pseudo-inverse root)
-//   Coupled  eigenvalues near zero saturate at h₁(0)·h₂(0)·…
+//   Coupled  eigenvalues are lifted by 4√n·ε·‖A‖_F, so that those near zero act like the smallest that rounding can tell from zero
 // Zero matrices give zero (Eigh) or a multiple of I (Coupled). Scale-invariant: (s·A)^(−1/r) = s^(−1/r)·A^(−1/r) for any s.
 Tensor inverse_root(const Tensor& A, int64_t r, const RootOptions& options = {});
 
