@@ -1,5 +1,6 @@
 #pragma once
 
+#include <c10/util/Exception.h>  // torch/ordered_dict.h uses it without including it
 #include <torch/ordered_dict.h>
 
 #include <filesystem>
