@@ -7,14 +7,22 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# The name without a version is a link, sometimes an absolute one; what it leads to belongs to it.
+copy_shared() {
+  cp -a "$1"* "$2/"
+  ln -sfn "$(basename "$(readlink "$1")")" "$2/$(basename "$1")"
+}
+
 rm -rf .deps
 tools/setup.sh list | grep -v '^ccache$' | while read -r package; do
   dpkg -L "$package" | grep -E '^/usr/(include/|lib/.*\.(a|so)$|(lib|share)/.*cmake)' | while read -r file; do
     [[ -d $file ]] && continue
-    mkdir -p ".deps$(dirname "${file#/usr}")"
-    # The name without a version is a link; what it leads to belongs to it.
-    if [[ $file == *.so ]]; then cp -a "$file"* ".deps$(dirname "${file#/usr}")/"; else cp -a "$file" ".deps${file#/usr}"; fi
+    folder=".deps$(dirname "${file#/usr}")"
+    mkdir -p "$folder"
+    if [[ -L $file && $file == *.so ]]; then copy_shared "$file" "$folder"; else cp -a "$file" "$folder/"; fi
   done
 done
-find -L .deps -type l -exec echo 'broken link: {}' \; >&2
+
+broken=$(find -L .deps -type l)
+[[ -z $broken ]] || { printf 'stage_deps: broken links: %s\n' "$broken" >&2; exit 1; }
 du -sh .deps
