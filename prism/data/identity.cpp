@@ -135,7 +135,12 @@ Identity identity_from_json(std::string_view text, std::string_view where) {
   identity.split = field<std::string>(json, "split", where);
   identity.tokenizer_hash = field<std::string>(json, "tokenizer", where);
   identity.vocab_size = count(json, "vocab_size", where);
-  identity.end_of_text = static_cast<uint32_t>(count(json, "end_of_text", where));
+  const int64_t end_of_text = count(json, "end_of_text", where);
+  if (end_of_text >= identity.vocab_size) {
+    throw Error(fmt::format("{}: expected \"end_of_text\" below \"vocab_size\" {}, got {}", where, identity.vocab_size,
+                            end_of_text));
+  }
+  identity.end_of_text = static_cast<uint32_t>(end_of_text);
   identity.documents = count(json, "documents", where);
   identity.tokens = count(json, "tokens", where);
   identity.text_bytes = static_cast<uint64_t>(count(json, "text_bytes", where));

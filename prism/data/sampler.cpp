@@ -55,6 +55,15 @@ void Sampler::read(int64_t step, std::span<int64_t> out, int64_t first) const {
   }
 }
 
+void Sampler::prefetch(int64_t step) const {
+  for (int64_t k = 0; k < options_.batch; ++k) {
+    const int64_t begin = start(step * options_.batch + k);
+    const int64_t until_seam = std::min(sequence_tokens(), shards_.tokens() - begin);
+    shards_.prefetch(begin, until_seam);
+    shards_.prefetch(0, sequence_tokens() - until_seam);
+  }
+}
+
 EvalWindows::EvalWindows(const Shards& shards, int64_t context, int64_t limit) : shards_(shards), context_(context) {
   check_length(shards, context);
   if (limit < 0) throw Error(fmt::format("data: expected a number of held-out windows of at least 0, got {}", limit));

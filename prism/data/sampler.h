@@ -29,6 +29,9 @@ class Sampler {
   // that. The split of a step into smaller batches changes nothing in what it trains on.
   void read(int64_t step, std::span<int64_t> out, int64_t first = 0) const;
 
+  // Has the system load the step's tokens from disk while something else is computed, for shards larger than memory.
+  void prefetch(int64_t step) const;
+
   int64_t sequence_tokens() const { return options_.context + 1; }
   int64_t batch_tokens() const { return options_.batch * sequence_tokens(); }
   int64_t windows() const { return windows_; }

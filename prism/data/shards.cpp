@@ -1,6 +1,8 @@
 #include "prism/data/shards.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -41,7 +43,7 @@ ShardHeader check_shard(std::span<const std::byte> file, std::string_view name) 
   }
   int32_t words[3];
   std::memcpy(words, file.data(), sizeof(words));
-  const auto [magic, version, tokens] = words;
+  const int32_t magic = words[0], version = words[1], tokens = words[2];
   const auto* kind =
       std::ranges::find_if(kKinds, [&](const Kind& k) { return k.magic == magic && k.version == version; });
   if (kind == std::end(kKinds)) {
@@ -89,24 +91,44 @@ Shards::Shards(const fs::path& folder, std::string_view split, std::string_view 
   }
 }
 
-void Shards::read(int64_t first, std::span<int64_t> out) const {
-  const auto count = static_cast<int64_t>(out.size());
-  if (first < 0 || first > tokens() || count > tokens() - first) {
+template <typename Body>
+void Shards::for_each_part(int64_t first, int64_t count, Body body) const {
+  if (first < 0 || count < 0 || first > tokens() || count > tokens() - first) {
     throw std::out_of_range(fmt::format("shards: tokens {} … {} of {}", first, first + count, tokens()));
   }
   auto part = std::ranges::upper_bound(parts_, first, {}, &Part::first) - 1;
-  while (!out.empty()) {
+  for (; count > 0; ++part) {
     const int64_t offset = first - part->first;
-    const auto room = static_cast<size_t>(part->header.tokens - offset);
-    const auto piece = out.first(std::min(out.size(), room));
-    read_part(*part++, offset, piece);
-    first += static_cast<int64_t>(piece.size());
-    out = out.subspan(piece.size());
+    const int64_t here = std::min(count, part->header.tokens - offset);
+    body(*part, offset, here);
+    first += here;
+    count -= here;
   }
 }
 
+void Shards::read(int64_t first, std::span<int64_t> out) const {
+  for_each_part(first, std::ssize(out), [&](const Part& part, int64_t offset, int64_t count) {
+    read_part(part, offset, out.first(static_cast<size_t>(count)));
+    out = out.subspan(static_cast<size_t>(count));
+  });
+}
+
+void Shards::prefetch(int64_t first, int64_t count) const {
+  static const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  for_each_part(first, count, [&](const Part& part, int64_t offset, int64_t here) {
+    const auto begin = reinterpret_cast<uintptr_t>(data_of(part, offset)) / page * page;
+    const auto end = reinterpret_cast<uintptr_t>(data_of(part, offset + here));
+    // Advice only: the tokens are read all the same when it is refused.
+    ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_WILLNEED);
+  });
+}
+
+const std::byte* Shards::data_of(const Part& part, int64_t offset) {
+  return part.file.bytes().data() + kShardHeaderBytes + offset * part.header.token_bytes;
+}
+
 void Shards::read_part(const Part& part, int64_t first, std::span<int64_t> out) const {
-  const std::byte* data = part.file.bytes().data() + kShardHeaderBytes + first * part.header.token_bytes;
+  const std::byte* data = data_of(part, first);
   const int64_t largest = part.header.token_bytes == 2 ? widen<uint16_t>(data, out) : widen<uint32_t>(data, out);
   if (largest >= identity_.vocab_size) {
     throw Error(fmt::format("{}: expected token ids below {}, got {} within tokens {} … {}; the file is damaged",

@@ -81,6 +81,7 @@ class Shards {
 
   // tokens()[first … first + out.size()); throws for an id outside the vocabulary.
   void read(int64_t first, std::span<int64_t> out) const;
+  void prefetch(int64_t first, int64_t count) const;  // asks the system to load them, and does not wait
   void verify() const;
 
  private:
@@ -91,6 +92,10 @@ class Shards {
     int64_t first = 0;  // position of its first token in the split
   };
 
+  // Calls body(part, offset, count) for the stretch of each part.
+  template <typename Body>
+  void for_each_part(int64_t first, int64_t count, Body body) const;
+  static const std::byte* data_of(const Part& part, int64_t offset);
   void read_part(const Part& part, int64_t first, std::span<int64_t> out) const;
 
   Identity identity_;

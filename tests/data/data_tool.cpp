@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -42,11 +43,27 @@ void print_documents(const std::string& path, const Settings& settings) {
   const Corpus corpus({path}, reader_options(settings));
   Documents documents(corpus);
   for (Piece piece; documents.next(piece);) {
-    if (piece.first) fmt::print("{}\t", documents.source());
     std::string digits;
     for (const unsigned char byte : piece.text) fmt::format_to(std::back_inserter(digits), "{:02x}", byte);
-    fmt::print("{}{}", digits, piece.last ? "\n" : "");
+    fmt::print("{}{}", digits, piece.last ? "\n" : " ");
   }
+}
+
+// Unlike getrusage, it does not count what the process was before exec.
+std::string peak_kib() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    if (word == "VmHWM:" && status >> word) return word;
+  }
+  return "unknown";
+}
+
+void count(const std::string& path, const Settings& settings) {
+  const Corpus corpus({path}, reader_options(settings));
+  Documents documents(corpus);
+  size_t bytes = 0;
+  for (Piece piece; documents.next(piece);) bytes += piece.text.size();
+  fmt::print("{} {} {}\n", documents.documents(), bytes, peak_kib());
 }
 
 void build_shards(const std::string& path, const std::string& folder, const Settings& settings) {
@@ -81,9 +98,11 @@ void run(std::vector<std::string> words) {
     return equals != std::string::npos;
   });
   if (words.size() == 2 && words[0] == "documents") return print_documents(words[1], settings);
+  if (words.size() == 2 && words[0] == "count") return count(words[1], settings);
   if (words.size() == 3 && words[0] == "build") return build_shards(words[1], words[2], settings);
   if (words.size() == 3 && words[0] == "batch") return print_batch(words[1], std::stoll(words[2]), settings);
-  throw prism::Error("usage: data_tool documents PATH | build PATH FOLDER | batch FOLDER STEP, then KEY=VALUE …");
+  throw prism::Error(
+      "usage: data_tool documents PATH | count PATH | build PATH FOLDER | batch FOLDER STEP, then KEY=VALUE …");
 }
 
 }  // namespace

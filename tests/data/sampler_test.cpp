@@ -139,6 +139,16 @@ TEST_F(SamplerTest, TheOrderDoesNotDependOnTheBatch) {
   }
 }
 
+TEST_F(SamplerTest, PrefetchingChangesNothing) {
+  const Shards shards = counting(3000, 700);
+  const Sampler sampler(shards, {.batch = 9, .context = 100, .seed = 4});
+  for (int64_t step = 0; step < 20; ++step) {
+    const auto before = batch(sampler, step);
+    sampler.prefetch(step);
+    EXPECT_EQ(batch(sampler, step), before);
+  }
+}
+
 TEST_F(SamplerTest, EpochsDifferInOrderAndInTheirCuts) {
   const Shards shards = counting(1001);
   const Sampler sampler(shards, {.batch = 1, .context = 10, .seed = 1});

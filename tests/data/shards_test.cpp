@@ -162,6 +162,8 @@ TEST(Shards, RefuseABrokenIdentity) {
       {replaced("\"split\": \"train\"", "\"split\": \"val\""), "expected the split \"train\", got \"val\""},
       {replaced("\"documents\"", "\"paragraphs\""), "expected the key \"documents\", found none"},
       {replaced("\"tokens\": 3", "\"tokens\": -3"), "expected a whole number as \"tokens\", got -3"},
+      {replaced("\"end_of_text\": 0", "\"end_of_text\": 10"),
+       "expected \"end_of_text\" below \"vocab_size\" 10, got 10"},
       {replaced("\"tokens\": 3", "\"tokens\": 4"), "expected 4 tokens in all, its shards hold 3"},
       {replaced("train_000000.bin", "../train_000000.bin"), "expected the name of a file beside it"},
       {replaced("\"recipe\": \"fedcba9876543210\"", "\"recipe\": 5"), "unexpected value of \"recipe\": 5"},
