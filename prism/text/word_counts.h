@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace prism::text {
+
+// How often each word occurs. Memory grows with the distinct words only.
+class WordCounts {
+ public:
+  void add(std::string_view word, int64_t count = 1);
+  void add(const WordCounts& other);
+
+  // Drops the words that occur least, those that occur as often together, until `bytes()` is at most `limit`.
+  // Returns how many words were dropped. What is left does not depend on the order in which words came.
+  int64_t prune(size_t limit);
+
+  size_t size() const { return entries_.size(); }
+  size_t bytes() const;  // of memory in use
+  std::string_view word(size_t i) const { return {text_.data() + entries_[i].begin, entries_[i].size}; }
+  int64_t count(size_t i) const { return entries_[i].count; }
+  void clear();
+
+ private:
+  struct Entry {
+    uint64_t hash;
+    size_t begin;  // in text_
+    size_t size;
+    int64_t count;
+  };
+  void add(std::string_view word, uint64_t hash, int64_t count);
+  void rebuild(size_t slots);
+
+  std::string text_;
+  std::vector<Entry> entries_;
+  std::vector<uint32_t> slots_;  // entry number plus one; 0 is empty
+};
+
+}  // namespace prism::text
