@@ -1,0 +1,112 @@
+"""Writes the inputs that the fuzz targets start from, OUT/<target>/<number>: make_seeds.py OUT
+
+They are also replayed by the ordinary tests, so an input that once broke a target belongs here.
+"""
+
+import json
+import pathlib
+import struct
+import sys
+
+
+def safetensors(header, data=b""):
+    text = header if isinstance(header, bytes) else json.dumps(header, separators=(",", ":")).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def tensor(dtype, shape, begin, end):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+def shard(magic, version, count, body):
+    return struct.pack("<256i", magic, version, count, *[0] * 253) + body
+
+
+BYTE_LEVEL_TOKENIZER = {
+    "version": "1.0",
+    "added_tokens": [{"id": 3, "content": "<end>", "special": True, "single_word": False, "lstrip": False,
+                      "rstrip": False, "normalized": False}],
+    "normalizer": {"type": "NFC"},
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False},
+    "post_processor": None,
+    "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False},
+    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]},
+}  # fmt: skip
+
+SEEDS = {
+    "safetensors": [
+        b"",
+        struct.pack("<Q", 2**64 - 1) + b"{}",
+        safetensors({}),
+        safetensors(b"{}\0\0"),
+        safetensors(b'{"a":' + b"[" * 200),
+        safetensors(b'{"\xff":1}'),
+        safetensors({"__metadata__": {"format": "pt"}, "w": tensor("F32", [2, 1], 0, 8)}, b"12345678"),
+        safetensors({"s": tensor("I64", [], 0, 8), "e": tensor("BF16", [0, 3], 8, 8), "h": tensor("F4", [4], 8, 10)}, b"1234567890"),
+        safetensors({"w": tensor("F64", [2**61], 0, 0)}),
+        safetensors({"w": tensor("U8", [2**63, 0], 0, 0)}),
+        safetensors(b'{"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', b"x"),
+    ],
+    "config": [
+        b"",
+        b"[train]\nsteps = 5\nfast = false\n[optimizer]\nlr = 1e-3\nbetas = [0, 0.5]\ncoefficients = [[1, 2, 3]]\n",
+        b"[compare]\nnames = ['a', \"b\\u00e9\\\"\\n\"]\nseeds = [1, 2]\n[compare.override.x]\n'optimizer.lr' = 1\noptimizer.side = 'left'\n",
+        b"[compare.override.'odd \\u007f']\ntrain.steps = 0x10\n",
+        b"'train.steps' = 1\n[train]\nsteps = 2\n",
+        b"data.path = 2024-01-01T00:00:00Z\n[[train]]\n",
+        b"optimizer.lr = nan\ncompare.seeds = [[], [{}]]\n",
+        b"# \xff\n\x00",
+        "data.path = '''\n\u540d\x7f\n'''".encode(),
+        b"--set train.steps=5",
+        b"--set compare.names=a, 'b',\"c\",[",
+        b"--set optimizer.coefficients=[[1,2],[]]",
+        b"--set compare.override.x.optimizer.lr=auto",
+        b"--set data.path=\xff\n=",
+    ],
+    "json_lines": [
+        b"",
+        b'{"step":1}\n{"step":2,"loss":0.5}\n',
+        b'{"step":1}\n{"step":9}\n{"st',
+        b'{"step":1}\n\n[]\n',
+        b'{"step":18446744073709551615}\n',
+        b'{"step":1,"step":2}\n',
+        b'{"step":5}\n' + b"\0" * 20,
+        b'{"step":1e999}\n',
+    ],
+    "jsonl": [
+        b"",
+        b'{"text":"one"}\n{"id":7,"text":"two \\u00e9\\ud83d\\ude00"}\n',
+        b'{"text":"no newline"}',
+        b'{"text":"a","text":"b"}\n',
+        b'{"text":"\\ud800"}\n{"text":"\xff"}\n\n',
+        b'{"nested":{"text":"inner"},"text":"' + b"long " * 40 + b'"}\r\n',
+        b'{"text":5}\n[1]\n',
+    ],
+    "shard_header": [
+        b"",
+        shard(20240520, 1, 3, b"123456"),
+        shard(20240801, 7, 2, b"12345678"),
+        shard(20240520, 1, -1, b""),
+        shard(20240801, 1, 2**31 - 1, b"1"),
+        b"{}",
+    ],
+    "tokenizer_json": [
+        b"",
+        b"{}",
+        json.dumps(BYTE_LEVEL_TOKENIZER).encode(),
+        json.dumps(BYTE_LEVEL_TOKENIZER | {"model": {"type": "BPE", "vocab": {"a": 0, "b": 0}, "merges": ["a b"]}}).encode(),
+        json.dumps(BYTE_LEVEL_TOKENIZER | {"model": {"type": "BPE", "vocab": {"a": -1}, "merges": [["a"]]}}).encode(),
+    ],
+}
+
+
+def main():
+    for target, inputs in SEEDS.items():
+        folder = pathlib.Path(sys.argv[1], target)
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, data in enumerate(inputs):
+            (folder / f"{number:02d}").write_bytes(data)
+
+
+if __name__ == "__main__":
+    main()
