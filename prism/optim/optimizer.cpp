@@ -146,6 +146,23 @@ Tensor Optimizer::step(LossClosure closure) {
   return loss;
 }
 
+std::vector<MatrixSpectrum> bucket_spectra(const Options& options, const Bucket& bucket, const std::vector<std::string>& names,
+                                           const std::vector<Tensor>& parameters, const std::vector<Tensor>& gradients) {
+  std::vector<MatrixSpectrum> result;
+  for (size_t i = 0; i < bucket.entries.size(); ++i) {
+    if (!gradients.at(bucket.entries[i].parameter).defined()) continue;
+    const Bucket one = single(bucket, i);
+    const auto found = options.spectrum(stacked_gradients(options, one, gradients), one.state);
+    if (!found) continue;
+    const Tensor W = weights_of(options, one, parameters).front().reshape(bucket.shape);
+    result.push_back({entry_name(names, bucket.entries[i]),
+                      {found->singular_values[0], found->snr[0], found->gain[0], found->theory[0]},
+                      at::linalg_vector_norm(W, 2, {-2, -1}, false, at::kDouble),
+                      at::linalg_vector_norm(found->gain[0], 2, {-1})});  // ‖O‖: the directions span its rows
+  }
+  return result;
+}
+
 std::vector<MatrixSpectrum> Optimizer::spectra() const {
   at::NoGradGuard no_grad;
   sync();
@@ -156,20 +173,11 @@ std::vector<MatrixSpectrum> Optimizer::spectra() const {
   for (size_t g = 0; g < groups_.size(); ++g) {
     const Options& options = group_options(g);
     if (!options.takes_matrices()) continue;
+    any_matrix |= !all[g].empty();
+    for (const auto& gradient : all[g]) any_gradient |= gradient.defined();
     for (const auto& bucket : groups_[g].buckets) {
-      for (size_t i = 0; i < bucket.entries.size(); ++i) {
-        any_matrix = true;
-        if (!all[g][bucket.entries[i].parameter].defined()) continue;
-        any_gradient = true;
-        const Bucket one = single(bucket, i);
-        const auto found = options.spectrum(stacked_gradients(options, one, all[g]), one.state);
-        if (!found) continue;
-        const Tensor W = weights_of(options, one, param_groups_[g].params()).front().reshape(bucket.shape);
-        result.push_back({entry_name(groups_[g].names, bucket.entries[i]),
-                          {found->singular_values[0], found->snr[0], found->gain[0], found->theory[0]},
-                          at::linalg_vector_norm(W, 2, {-2, -1}, false, at::kDouble),
-                          at::linalg_vector_norm(found->gain[0], 2, {-1})});  // ‖O‖: the directions span its rows
-      }
+      auto some = bucket_spectra(options, bucket, groups_[g].names, param_groups_[g].params(), all[g]);
+      result.insert(result.end(), std::make_move_iterator(some.begin()), std::make_move_iterator(some.end()));
     }
   }
   TORCH_CHECK(any_gradient || !any_matrix, "spectra: no matrix has a gradient; call it between step() and zero_grad()");

@@ -49,6 +49,10 @@ struct MatrixSpectrum {
   Tensor update_norm;  // ‖O‖, before scale rule and learning rate
 };
 
+// The spectra of a bucket's entries that have a gradient; none for methods without spectra.
+std::vector<MatrixSpectrum> bucket_spectra(const Options& options, const Bucket& bucket, const std::vector<std::string>& names,
+                                           const std::vector<Tensor>& parameters, const std::vector<Tensor>& gradients);
+
 // The base of every optimizer here, a torch::optim::Optimizer: parameter groups, closures, zero_grad and torch's learning-rate
 // schedulers work on it as on torch's own. Groups may carry options of different optimizers. State exists from construction on
 // (for groups added later: from the next step, save or load on), so that what is saved never depends on history.
