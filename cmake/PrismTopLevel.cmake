@@ -6,7 +6,9 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Type of build" FORCE)
 endif()
 
-if(NOT PRISM_PYTHON AND EXISTS "${PROJECT_SOURCE_DIR}/.venv/bin/python")
+if(SKBUILD)  # pip install: the interpreter that builds the wheel
+  set(PRISM_PYTHON "${Python_EXECUTABLE}")
+elseif(NOT PRISM_PYTHON AND EXISTS "${PROJECT_SOURCE_DIR}/.venv/bin/python")
   set(PRISM_PYTHON "${PROJECT_SOURCE_DIR}/.venv/bin/python")
 elseif(PRISM_PYTHON MATCHES "/")  # a bare name is looked up in PATH
   cmake_path(ABSOLUTE_PATH PRISM_PYTHON BASE_DIRECTORY "${PROJECT_SOURCE_DIR}")

@@ -1,0 +1,206 @@
+"""Writes the classes of prism_optim from the tables of the compiled library: names, types, defaults and documents of every option."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import textwrap
+from typing import Any
+
+import torch
+
+CLASSES = {
+    "prism": ("Prism", "PRISM: Muon's spectral descent, with directions damped by the noise of their gradients. For matrices."),
+    "muon": ("Muon", "Muon: spectral descent on the momentum; Prism with gamma=0. For matrices."),
+    "tikhonovmuon": ("TikhonovMuon", "Muon with uniform damping in place of PRISM's. For matrices."),
+    "adamw": ("AdamW", "torch.optim.AdamW: Adam with decoupled weight decay."),
+    "adam": ("Adam", "torch.optim.Adam: weight decay is added to the gradient."),
+    "adagrad": ("AdaGrad", "torch.optim.Adagrad: weight decay is added to the gradient."),
+    "rmsprop": ("RMSprop", "torch.optim.RMSprop: weight decay is added to the gradient."),
+    "ssd": ("SSD", "Stochastic spectral descent: steps of the gradient's nuclear norm along its polar factor. For matrices."),
+    "rmsspectral": ("RMSspectral", "Spectral descent in coordinates scaled by a running second moment. For matrices."),
+    "adaspectral": ("ADAspectral", "Spectral descent in coordinates scaled by a summed second moment. For matrices."),
+    "shampoo": ("Shampoo", "Shampoo: both sides of the gradient whitened by fourth roots. For matrices."),
+    "soap": ("SOAP", "SOAP: Adam in Shampoo's eigenbasis. For matrices."),
+}
+
+TYPES = {
+    "number": "float",
+    "integer": "int",
+    "boolean": "bool",
+    "integers": "Sequence[int]",
+    "pair": "tuple[float, float]",
+    "coefficients": "str | Sequence[Sequence[float]]",
+    "schedule": "Mapping[str, Any]",
+}
+
+HEADER = '''"""The optimizers, generated from the tables of the C++ library when it was built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from torch import Tensor, nn
+from torch.optim.optimizer import ParamsT
+
+from .base import Optimizer
+from .routing import groups_table, param_groups, routing
+'''
+
+CLASS = '''
+
+class {name}(Optimizer):
+    """{summary}
+
+    Args:
+        params: parameters, named parameters (`model.named_parameters()`) or groups of them
+{documents}
+
+    >>> weight = torch.nn.Parameter(torch.ones(2, 3))
+    >>> optimizer = {name}([weight], lr=0.1)
+    >>> weight.sum().backward()
+    >>> optimizer.step()
+    >>> bool((weight < 1).all())
+    True
+    """
+
+    kind = "{kind}"
+
+    def __init__(
+        self,
+        params: ParamsT,
+{signature}
+    ) -> None:
+        super().__init__(params, {{{values}}})
+'''
+
+MIXED = '''
+
+class Mixed(Optimizer):
+    """One optimizer for a whole model: hidden matrices go to PRISM, embeddings, heads, norms and biases to AdamW.
+
+    `print(optimizer.routing())` shows who takes what. Groups of any other combination come from `param_groups`.
+
+    Args:
+        model: the module to train, or groups that name their optimizer, as `param_groups` makes them
+{documents}
+
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+    >>> optimizer = Mixed(model, lr=0.02, aux_lr=0.005)
+    >>> model(torch.ones(2, 4)).sum().backward()
+    >>> optimizer.step()
+    >>> [(group["optimizer"], len(group["params"])) for group in optimizer.param_groups]
+    [('prism', 2), ('adamw', 2)]
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | Sequence[Mapping[str, Any]],
+{signature}
+    ) -> None:
+        options: dict[str, Any] = {{{values}}}
+        if isinstance(model, nn.Module):
+            self._routing: str | None = routing(model)
+            super().__init__(param_groups(model, **options), {{}})
+            return
+        changed = [name for name, value in options.items() if value != _MIXED_DEFAULTS[name]]
+        if changed:
+            raise ValueError(f"Mixed: '{{changed[0]}}' must be given to param_groups, since the groups carry the options")
+        self._routing = None
+        super().__init__([dict(group) for group in model], {{}})
+
+    def routing(self) -> str:
+        """The table of which optimizer takes which parameter."""
+        return groups_table(self.param_groups) if self._routing is None else self._routing
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {{"_routing": self._routing}}
+
+
+_MIXED_DEFAULTS: dict[str, Any] = {{{defaults}}}
+'''
+
+
+def type_of(option: dict[str, Any]) -> str:
+    name = option["type"]
+    if option["name"] == "lr":
+        return "float | Tensor"
+    return TYPES[name] if name in TYPES else "Literal[" + ", ".join(f'"{word}"' for word in name.split("|")) + "]"
+
+
+def literal(option: dict[str, Any]) -> str:
+    """A Python literal of the default."""
+    value = option["default"]
+    if option["type"] == "number":
+        return repr(float(value))
+    return repr(tuple(value) if isinstance(value, list) else value).replace("'", '"')
+
+
+def documents(options: list[dict[str, Any]]) -> str:
+    lines = []
+    for option in options:
+        lines += textwrap.wrap(f"{option['name']}: {option['doc']}", 128, initial_indent=" " * 8, subsequent_indent=" " * 12)
+    return "\n".join(lines)
+
+
+def signature(options: list[dict[str, Any]], positional: int) -> str:
+    lines = [f"        {option['name']}: {type_of(option)} = {literal(option)}," for option in options]
+    lines.insert(positional, "        *,")
+    return "\n".join(lines)
+
+
+def values(options: list[dict[str, Any]]) -> str:
+    return ", ".join(f'"{option["name"]}": {option["name"]}' for option in options)
+
+
+def write_class(kind: str, table: list[dict[str, Any]]) -> str:
+    name, summary = CLASSES[kind]
+    return CLASS.format(
+        name=name, kind=kind, summary=summary, documents=documents(table), signature=signature(table, 1), values=values(table)
+    )
+
+
+def write_mixed(tables: dict[str, list[dict[str, Any]]]) -> str:
+    """Mixed takes PRISM's options, and AdamW's with `aux_` before them; those that every optimizer has stand for both."""
+    shared = set.intersection(*({line["name"] for line in table} for table in tables.values())) - {"lr", "weight_decay"}
+    aux = [
+        {**line, "name": f"aux_{line['name']}", "doc": f"{line['doc']} (AdamW)", "type": line["type"]}
+        for line in tables["adamw"]
+        if line["name"] not in shared
+    ]
+    by_name = {line["name"]: line for line in tables["prism"] + aux}
+    first = [by_name.pop("lr"), by_name.pop("aux_lr")]
+    options = first + list(by_name.values())
+    text = MIXED.format(
+        documents=documents(options),
+        signature=signature(options, 2),
+        values=values(options),
+        defaults=", ".join(f'"{option["name"]}": {literal(option)}' for option in options),
+    )
+    return text.replace("aux_lr: float =", "aux_lr: float | Tensor =")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--library", required=True, help="the compiled operators")
+    parser.add_argument("--version", required=True, help="of the package")
+    parser.add_argument("--out", required=True, type=pathlib.Path, help="the package's folder")
+    arguments = parser.parse_args()
+
+    torch.ops.load_library(arguments.library)
+    tables = json.loads(torch.ops.prism.tables())
+    if set(tables) != set(CLASSES):
+        raise SystemExit(f"generate.py: the library has the optimizers {sorted(tables)}, but CLASSES lists {sorted(CLASSES)}")
+    names = sorted([name for name, _ in CLASSES.values()] + ["Mixed"])
+    text = HEADER + "\n__all__ = " + json.dumps(names) + "\n"
+    text += "".join(write_class(kind, tables[kind]) for kind in CLASSES) + write_mixed(tables)
+    (arguments.out / "optimizers.py").write_text(text)
+    (arguments.out / "_build.py").write_text(
+        f'"""Facts of the build."""\n\n__version__ = "{arguments.version}"\nTORCH_VERSION = "{torch.__version__}"\n'
+    )
+
+
+if __name__ == "__main__":
+    main()

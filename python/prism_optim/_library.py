@@ -1,0 +1,43 @@
+"""Loads the operators, and the tables of options they hold."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any, TypedDict
+
+import torch
+
+from ._build import TORCH_VERSION
+
+if torch.__version__ != TORCH_VERSION:
+    raise ImportError(
+        f"prism_optim was built with torch {TORCH_VERSION}, but torch {torch.__version__} is running; build it again with "
+        "`pip install --no-build-isolation --force-reinstall --no-deps .` in its source folder, or install that torch"
+    )
+torch.ops.load_library(pathlib.Path(__file__).parent / "libprism_ops.so")
+
+ops: Any = torch.ops.prism
+
+
+class Option(TypedDict):
+    name: str
+    type: str
+    doc: str
+    default: Any
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+TABLES: dict[str, dict[str, Option]] = {
+    optimizer: {line["name"]: line for line in table} for optimizer, table in json.loads(ops.tables()).items()
+}
+
+
+def defaults(optimizer: str) -> dict[str, Any]:
+    """The default value of every option of an optimizer, by its lower-case name."""
+    if optimizer not in TABLES:
+        raise ValueError(f"unknown optimizer '{optimizer}'; expected one of {', '.join(TABLES)}")
+    return {name: _tuples(line["default"]) for name, line in TABLES[optimizer].items()}

@@ -1,0 +1,361 @@
+"""What every optimizer of the package shares: parameter groups, state in torch's layout over stacked tensors, saving and loading."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import math
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._library import defaults, ops
+
+# What a group may hold beside options: torch's own keys, and what a scheduler needs to start in the middle.
+_NOT_OPTIONS = frozenset({"params", "param_names", "optimizer", "initial_lr"})
+
+
+@dataclasses.dataclass
+class _Stacks:
+    """The state of one group: the stacked tensors the engine works on, and the views of them that are `optimizer.state`."""
+
+    layout: str
+    stacks: list[Tensor]
+    views: list[tuple[Tensor, str, Tensor]]  # parameter, key, view
+    kinds: list[tuple[torch.dtype, torch.device]]  # of the parameters when the state was made
+
+
+def _kinds(group: dict[str, Any]) -> list[tuple[torch.dtype, torch.device]]:
+    return [(p.dtype, p.device) for p in group["params"]]
+
+
+def _plain(value: Any) -> Any:
+    """A number that came as a numpy scalar or a tensor of one element."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"expected a number, a word or a list, got {type(value).__name__}")
+
+
+def _options_text(group: dict[str, Any], *, with_lr: bool = False) -> str:
+    """The options of a group as JSON. The learning rate travels as a tensor of its own at each step."""
+    optimizer = group["optimizer"]
+    values = {name: group[name] for name in defaults(optimizer) if name != "lr" or with_lr}
+    try:
+        return json.dumps(values, default=_plain, allow_nan=False)
+    except (ValueError, TypeError):
+        for name, value in values.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"{optimizer}: {name} must be a finite number, got {value}") from None
+        raise
+
+
+def _refuse_sharded(name: str, parameter: Tensor, optimizer: str) -> None:
+    sharded = sys.modules.get("torch.distributed.tensor")  # without that module there is no such parameter
+    if sharded is not None and isinstance(parameter, sharded.DTensor):
+        raise TypeError(
+            f"{optimizer}: '{name}' is a sharded parameter (DTensor), which is not supported yet; "
+            "use DistributedDataParallel, or keep this parameter whole"
+        )
+
+
+class Optimizer(torch.optim.Optimizer):
+    """Base of the optimizers here: a `torch.optim.Optimizer` whose groups name their optimizer and carry its options.
+
+    State is made when a group is added. `state[p]` holds, under the names of the fields, views of tensors stacked over equally shaped
+    parameters; of a parameter that is split, `split.<k>.<field>` for each part.
+    """
+
+    kind: str | None = None  # the optimizer of groups that name none
+    _step_supports_amp_scaling = True  # GradScaler hands over found_inf and grad_scale instead of waiting for the device
+
+    def __init__(self, params: Iterable[Any], options: dict[str, Any]) -> None:
+        self._stacks: list[_Stacks] = []
+        self._skipped: Tensor | None = None
+        self._last_scale: Tensor | None = None
+        super().__init__(params, copy.deepcopy(options))
+
+    # ---- groups
+
+    @torch._disable_dynamo
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds parameters with options of their own, as `torch.optim.Optimizer.add_param_group` does, and makes their state.
+
+        A key that is no option of the group's optimizer is an error.
+        """
+        if not isinstance(param_group, dict):
+            raise TypeError(f"param_group must be a dict, got {type(param_group).__name__}")
+        group = dict(param_group)
+        optimizer = group.setdefault("optimizer", self.kind)
+        if optimizer is None:
+            raise ValueError("a group of Mixed must name its optimizer, e.g. optimizer='prism'; param_groups(model) makes such groups")
+        if self.kind not in (None, optimizer):
+            raise ValueError(f"{type(self).__name__} got a group for optimizer '{optimizer}'; use Mixed for groups of several optimizers")
+        known = defaults(optimizer)
+        unknown = sorted(set(group) - set(known) - _NOT_OPTIONS)
+        if unknown:
+            raise ValueError(f"{optimizer}: unknown option '{unknown[0]}' in a parameter group; the options are {', '.join(known)}")
+        for name, default in known.items():
+            group.setdefault(name, copy.deepcopy(self.defaults.get(name, default) if self.kind else default))
+        ops.check(optimizer, _options_text(group, with_lr=True))
+        super().add_param_group(group)
+        try:
+            self._check_names()
+            self._stacks.append(self._fresh(len(self.param_groups) - 1))
+        except BaseException:
+            self.param_groups.pop()
+            raise
+        self._install(self._stacks[-1])
+
+    def _names(self, index: int) -> list[str]:
+        """The names of a group's parameters: those given, or parameter.0, parameter.1, … counted over all groups."""
+        group = self.param_groups[index]
+        if "param_names" in group:
+            return list(group["param_names"])
+        first = sum(len(g["params"]) for g in self.param_groups[:index])
+        return [f"parameter.{first + i}" for i in range(len(group["params"]))]
+
+    def _check_names(self) -> None:
+        names = [name for index in range(len(self.param_groups)) for name in self._names(index)]
+        for name, count in Counter(names).items():
+            if count > 1:
+                raise ValueError(f"two parameters are named '{name}'; names must be unique")
+        last = len(self.param_groups) - 1
+        group = self.param_groups[last]
+        seen = set()
+        for name, parameter in zip(self._names(last), group["params"], strict=True):
+            _refuse_sharded(name, parameter, group["optimizer"])
+            if parameter in seen:
+                raise ValueError(f"parameter '{name}' appears more than once in its group")
+            seen.add(parameter)
+
+    # ---- state
+
+    def _fresh(self, index: int, group: dict[str, Any] | None = None) -> _Stacks:
+        """New state for a group; `group` stands in for the one held, with the same parameters."""
+        group = group or self.param_groups[index]
+        parameters = [p.detach() for p in group["params"]]
+        stacks, layout = ops.make_state(parameters, self._names(index), group["optimizer"], _options_text(group))
+        views = []
+        stack = iter(stacks)
+        for bucket in json.loads(layout)["buckets"]:
+            for field in bucket["fields"]:
+                for part_of_stack, (parameter, part) in zip(next(stack), bucket["entries"], strict=True):
+                    key = field if part < 0 else f"split.{part}.{field}"
+                    views.append((group["params"][parameter], key, part_of_stack))
+        return _Stacks(layout, list(stacks), views, _kinds(group))
+
+    def _install(self, fresh: _Stacks, old: _Stacks | None = None) -> None:
+        """Makes these views the optimizer's state; what others keep there stays."""
+        for parameter, key, _ in old.views if old else ():
+            self.state[parameter].pop(key, None)
+        for parameter, key, view in fresh.views:
+            self.state[parameter][key] = view
+
+    def _sync(self) -> None:
+        """Follows parameters that were moved or cast, and state that was replaced, since the last call."""
+        for index, (group, stacks) in enumerate(zip(self.param_groups, self._stacks, strict=True)):
+            state = self.state
+            if stacks.kinds == _kinds(group) and all(state[p].get(key) is view for p, key, view in stacks.views):
+                continue
+            fresh = self._fresh(index)
+            for parameter, key, view in fresh.views:
+                present = state[parameter].get(key)
+                if present is None:  # a field that only the new type has keeps its first value
+                    continue
+                _check_shape(key, self._name_of(index, parameter), present, view)
+                view.copy_(present)
+            self._install(fresh, stacks)
+            self._stacks[index] = fresh
+
+    def _name_of(self, index: int, parameter: Tensor) -> str:
+        for name, candidate in zip(self._names(index), self.param_groups[index]["params"], strict=True):
+            if candidate is parameter:
+                return name
+        raise KeyError("parameter")
+
+    # ---- the step
+
+    @torch.compiler.disable
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Takes one step. A parameter without a gradient stays as it is, and so does its state.
+
+        Args:
+            closure: computes the loss again and returns it
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._sync()
+        gradients = self._gradients()
+        found_inf: Tensor | None = getattr(self, "found_inf", None)
+        grad_scale: Tensor | None = getattr(self, "grad_scale", None)
+        self._last_scale = grad_scale
+        apply = self._apply_flag(gradients, found_inf)
+        if apply is not None and apply.device.type == "cpu":  # nothing to wait for: decide here
+            if not apply.item():
+                return loss
+            apply = None
+        for group, stacks, some in zip(self.param_groups, self._stacks, gradients, strict=True):
+            lr = group["lr"]
+            if not isinstance(lr, Tensor):
+                lr = torch.tensor(lr, dtype=torch.float64)
+            optimizer, options = group["optimizer"], _options_text(group)
+            ops.step_(group["params"], some, stacks.stacks, lr, apply, grad_scale, stacks.layout, optimizer, options)
+        return loss
+
+    def _gradients(self) -> list[list[Tensor | None]]:
+        """The gradients of each group. All are checked before any weight changes."""
+        gradients = [[p.grad for p in group["params"]] for group in self.param_groups]
+        for index, some in enumerate(gradients):
+            for position, gradient in enumerate(some):
+                if gradient is not None and gradient.layout is not torch.strided:
+                    raise RuntimeError(
+                        f"{self.param_groups[index]['optimizer']}: the gradient of '{self._names(index)[position]}' must be dense, "
+                        f"got {gradient.layout}; make it dense first"
+                    )
+        return gradients
+
+    def _apply_flag(self, gradients: list[list[Tensor | None]], found_inf: Tensor | None) -> Tensor | None:
+        """A boolean on the device: whether this step may change anything; None where nobody asks."""
+        apply = None if found_inf is None else found_inf == 0
+        if any(group["skip_nonfinite"] for group in self.param_groups):
+            present = [g for some in gradients for g in some if g is not None]
+            finite = ops.all_finite(present)
+            self._skipped = self.skipped.to(finite.device) + finite.logical_not()
+            apply = finite if apply is None else finite & apply.to(finite.device)
+        return apply
+
+    @property
+    def skipped(self) -> Tensor:
+        """How many steps a non-finite gradient has cancelled (`skip_nonfinite`)."""
+        return torch.zeros((), dtype=torch.int64) if self._skipped is None else self._skipped
+
+    # ---- saving and loading
+
+    @torch._disable_dynamo
+    def state_dict(self) -> dict[str, Any]:
+        """The state in torch's layout; with `skipped`, the number of cancelled steps, where a group has `skip_nonfinite`."""
+        self._sync()
+        result = super().state_dict()
+        if any(group["skip_nonfinite"] for group in self.param_groups):
+            result["skipped"] = self.skipped.clone()
+        return result
+
+    @torch._disable_dynamo
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Loads what `state_dict` gave, options included.
+
+        Parameters are matched by name where both sides have `param_names`, else by position. Values are copied into the stacked state, which
+        keeps its type. What does not match is named, and then nothing is changed.
+        """
+        state_dict = state_dict.copy()
+        for pre_hook in self._optimizer_load_state_dict_pre_hooks.values():
+            state_dict = pre_hook(self, state_dict) or state_dict
+        saved_groups = copy.deepcopy(state_dict["param_groups"])
+        loaded = []
+        for index, (source, saved_ids) in enumerate(_matched(self, saved_groups)):
+            group = {key: value for key, value in source.items() if key not in ("params", "param_names")}
+            group |= {key: value for key, value in self.param_groups[index].items() if key in ("params", "param_names")}
+            ops.check(group["optimizer"], _options_text(group, with_lr=True))
+            fresh = self._fresh(index, group)
+            values = {p: state_dict["state"].get(i, {}) for p, i in zip(group["params"], saved_ids, strict=True)}
+            for parameter, key, view in fresh.views:
+                name = self._name_of(index, parameter)
+                if key not in values[parameter]:
+                    raise ValueError(f"load_state_dict: the saved state of '{name}' has no '{key}'")
+                _check_shape(key, name, values[parameter][key], view, same_type=True)
+                view.copy_(values[parameter][key])
+            loaded.append((group, fresh))
+        self.param_groups[:] = [group for group, _ in loaded]
+        self.state = defaultdict(dict)
+        self._stacks = [fresh for _, fresh in loaded]
+        for _, fresh in loaded:
+            self._install(fresh)
+        self._skipped = state_dict["skipped"].clone() if "skipped" in state_dict else None
+        for post_hook in self._optimizer_load_state_dict_post_hooks.values():
+            post_hook(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._sync()
+        return super().__getstate__() | {"_skipped": self._skipped}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._last_scale = None
+        self._stacks = [_Stacks("", [], [], []) for _ in self.param_groups]  # stale: made anew, and filled from `state`
+        with torch.no_grad():
+            self._sync()
+
+
+def _check_shape(key: str, name: str, value: Any, like: Tensor, *, same_type: bool = False) -> None:
+    fits = isinstance(value, Tensor) and value.shape == like.shape and not (same_type and value.dtype != like.dtype)
+    if not fits:
+        got = f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(f"state '{key}' of '{name}' must be {like.dtype} of shape {tuple(like.shape)}, got {got}")
+
+
+def _some(names: Iterable[str]) -> str:
+    ordered = sorted(names)
+    text = ", ".join(f"'{name}'" for name in ordered[:5])
+    return text if len(ordered) <= 5 else f"{text} and {len(ordered) - 5} more"
+
+
+def _matched(optimizer: Optimizer, saved_groups: list[dict[str, Any]]) -> list[tuple[dict[str, Any], list[int]]]:
+    """For each group here, the saved group its options come from and the saved number of each of its parameters."""
+    groups = optimizer.param_groups
+    by_name = all("param_names" in group for group in [*groups, *saved_groups])
+    matched = _matched_by_name(groups, saved_groups) if by_name else _matched_by_position(groups, saved_groups)
+    for index, (source, _) in enumerate(matched):
+        saved_kind = source.get("optimizer")
+        if saved_kind is None:
+            raise ValueError("load_state_dict: the state was not saved by an optimizer of prism_optim: its groups name no 'optimizer'")
+        if saved_kind != groups[index]["optimizer"]:
+            raise ValueError(
+                f"load_state_dict: parameter group {index} was saved by {saved_kind}, but is optimized by {groups[index]['optimizer']} here"
+            )
+    return matched
+
+
+def _matched_by_position(groups: list[dict[str, Any]], saved_groups: list[dict[str, Any]]) -> list[tuple[dict[str, Any], list[int]]]:
+    if len(groups) != len(saved_groups):
+        raise ValueError(f"load_state_dict: expected {len(groups)} parameter groups, got {len(saved_groups)}")
+    for index, (group, saved) in enumerate(zip(groups, saved_groups, strict=True)):
+        if len(group["params"]) != len(saved["params"]):
+            raise ValueError(
+                f"load_state_dict: parameter group {index} has {len(group['params'])} parameters here, "
+                f"but {len(saved['params'])} in the saved state"
+            )
+    return [(saved, saved["params"]) for saved in saved_groups]
+
+
+def _matched_by_name(groups: list[dict[str, Any]], saved_groups: list[dict[str, Any]]) -> list[tuple[dict[str, Any], list[int]]]:
+    found = {
+        name: (number, index)
+        for index, saved in enumerate(saved_groups)
+        for name, number in zip(saved["param_names"], saved["params"], strict=True)
+    }
+    ours = [name for group in groups for name in group["param_names"]]
+    missing, extra = set(ours) - set(found), set(found) - set(ours)
+    if missing:
+        instead = f"; it has {_some(extra)} instead" if extra else ""
+        raise ValueError(f"load_state_dict: the saved state has no parameter {_some(missing)}{instead}")
+    if extra:
+        raise ValueError(f"load_state_dict: the saved state has {_some(extra)}, which this optimizer does not have")
+    matched = []
+    for group in groups:
+        names = group["param_names"]
+        sources = {found[name][1] for name in names}
+        if len(sources) > 1:
+            other = next(name for name in names if found[name][1] != found[names[0]][1])
+            raise ValueError(f"load_state_dict: '{names[0]}' and '{other}' share a group here, but were saved in two")
+        source = saved_groups[sources.pop()] if sources else group
+        matched.append((source, [found[name][0] for name in names]))
+    return matched

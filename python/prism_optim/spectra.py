@@ -1,0 +1,77 @@
+"""What the last step did to each matrix, and a chart of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from ._library import ops
+from .base import Optimizer, _options_text
+
+
+@dataclasses.dataclass(frozen=True)
+class Spectrum:
+    """One matrix at the last step, in float64. The directions are the eigenvectors of the Gram matrix that shaped the update, largest first.
+
+    Of stacked matrices (e, m, n) each tensor has the leading dimension e.
+    """
+
+    singular_values: Tensor  # of T, the (Nesterov) momentum
+    snr: Tensor  # per direction: ‖Tv‖/‖Dv‖, D the gradient's distance from the momentum
+    gain: Tensor  # per direction: ‖Ov‖, measured on the update O
+    theory: Tensor  # per direction: (1 + γ²/SNR²)^(−1/2)
+    weight_norm: Tensor  # Frobenius
+    update_norm: Tensor  # Frobenius, before learning rate and scale
+
+
+def inspect(optimizer: Optimizer) -> dict[str, Spectrum]:
+    """The spectra behind the last step, by parameter name: call it between `step()` and `zero_grad()`.
+
+    Methods without spectra (AdamW, Shampoo, …) and PRISM with `side="both"` have no entries.
+
+    >>> weight = torch.nn.Parameter(torch.eye(4, 3))
+    >>> weight.grad = torch.eye(4, 3)
+    >>> optimizer = Prism([("weight", weight)], gamma=1.0, momentum=0.95, nesterov=False, solver="exact")
+    >>> optimizer.step()
+    >>> inspect(optimizer)["weight"].gain.numpy().round(4)  # a zero-started momentum: 1/√(1 + (0.95/0.05)²)
+    array([0.0526, 0.0526, 0.0526])
+    """
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"inspect: expected an optimizer of prism_optim, got {type(optimizer).__name__}")
+    optimizer._sync()
+    gradients = optimizer._gradients()
+    if all(gradient is None for some in gradients for gradient in some):
+        raise RuntimeError("inspect: no parameter has a gradient; call it between step() and zero_grad()")
+    result = {}
+    for group, stacks, some in zip(optimizer.param_groups, optimizer._stacks, gradients, strict=True):
+        parameters = [p.detach() for p in group["params"]]
+        scale, kind = optimizer._last_scale, group["optimizer"]
+        names, values = ops.spectra(parameters, some, stacks.stacks, scale, stacks.layout, kind, _options_text(group))
+        for i, name in enumerate(names):
+            result[name] = Spectrum(*values[6 * i : 6 * i + 6])
+    return result
+
+
+def plot(spectra: Mapping[str, Spectrum], axes: Any = None) -> Any:
+    """Draws the gain of every direction over its SNR beside the law of the exact solver, and returns the axes. Needs matplotlib."""
+    try:
+        import matplotlib.pyplot as pyplot
+    except ImportError:
+        raise ImportError("plot: matplotlib is not installed; run `pip install matplotlib`") from None
+    if axes is None:
+        axes = pyplot.figure().add_subplot()
+    for name, spectrum in spectra.items():
+        axes.scatter(spectrum.snr.flatten().cpu(), spectrum.gain.flatten().cpu(), s=6, label=name)
+    points = sorted(
+        (snr, theory)
+        for spectrum in spectra.values()
+        for snr, theory in zip(spectrum.snr.flatten().tolist(), spectrum.theory.flatten().tolist(), strict=True)
+    )
+    axes.plot([snr for snr, _ in points], [theory for _, theory in points], color="black", linewidth=1, label="exact")
+    axes.set(xscale="log", xlabel="SNR", ylabel="gain")
+    if len(spectra) <= 12:
+        axes.legend()
+    return axes
