@@ -1,4 +1,5 @@
-# Finds LibTorch and defines the imported target Torch::torch (also in TORCH_LIBRARIES), Torch_VERSION and Torch_PREFIX.
+# Finds LibTorch and defines the imported targets Torch::torch (also in TORCH_LIBRARIES) and Torch::openmp, Torch_VERSION and
+# Torch_PREFIX.
 #
 # Looked for in CMAKE_PREFIX_PATH (an unpacked LibTorch, or torch.utils.cmake_prefix_path), then in the interpreter
 # named by PRISM_PYTHON. If the project has already called torch's own find_package, its target `torch` is used.
@@ -74,4 +75,16 @@ if(Torch_FOUND AND NOT TARGET Torch::torch)
 endif()
 if(NOT TARGET torch)
   set(TORCH_LIBRARIES Torch::torch)
+endif()
+
+# The OpenMP runtime: torch's own copy where it brings one, for a program must not run two.
+if(Torch_FOUND AND NOT TARGET Torch::openmp)
+  add_library(Torch::openmp INTERFACE IMPORTED)
+  file(GLOB _torch_gomp "${_torch_include}/../lib/libgomp*.so*")
+  if(_torch_gomp)
+    list(GET _torch_gomp 0 _torch_gomp)
+    set_property(TARGET Torch::openmp PROPERTY INTERFACE_LINK_LIBRARIES "${_torch_gomp}")
+  else()
+    set_property(TARGET Torch::openmp PROPERTY INTERFACE_LINK_OPTIONS -fopenmp)
+  endif()
 endif()

@@ -2,8 +2,11 @@
 
 #include <ATen/ops/frexp.h>
 #include <ATen/ops/maximum.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
+
+#include <limits>
 
 namespace prism {
 
@@ -14,6 +17,10 @@ void check_matrix(const char* who, const Tensor& X) {
 }
 
 at::ScalarType compute_type(const Tensor& X) { return X.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
+
+double rounding_unit(at::ScalarType type) {
+  return type == at::kDouble ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
+}
 
 Tensor symmetrised(const Tensor& A) { return (A + A.mT()).mul_(0.5); }
 
@@ -27,12 +34,26 @@ Tensor largest_magnitude(const Tensor& X) {
   return at::maximum(X.amax({-2, -1}, true).abs(), X.amin({-2, -1}, true).abs()).to(at::kDouble);
 }
 
-Tensor nearest_power_of_two(const Tensor& x) {
+Tensor nearest_power_of_two(const Tensor& x, at::ScalarType type) {
   constexpr double kSqrtHalf = 0.70710678118654752;
-  constexpr int64_t kLargestExponent = 126;
+  const int64_t largest = type == at::kDouble ? 1022 : 126;
   const auto [mantissa, exponent] = at::frexp(x);  // x = mantissa · 2^exponent, mantissa in [½, 1)
   const Tensor nearest = exponent - mantissa.lt(kSqrtHalf).to(exponent.scalar_type());
-  return nearest.clamp(-kLargestExponent, kLargestExponent).to(at::kDouble).exp2();
+  return nearest.clamp(-largest, largest).to(at::kDouble).exp2();
+}
+
+Tensor gram_scale(const Tensor& magnitude, at::ScalarType type) {
+  constexpr double kFarFromLimits = 1e12;
+  const Tensor safe = magnitude.eq(0).logical_or_(magnitude.lt(kFarFromLimits).logical_and_(magnitude.gt(1 / kFarFromLimits)));
+  if (magnitude.is_cpu() && safe.all().item<bool>()) return at::ones_like(magnitude);
+  return nearest_power_of_two(magnitude, type);
+}
+
+Tensor divided(const Tensor& X, const Tensor& scale, at::ScalarType type) {
+  if (scale.is_cpu() && scale.eq(1).all().item<bool>()) return X.to(type);
+  // The scale of a large fp16 number is no fp16 number.
+  const auto wide = type == at::kDouble ? at::kDouble : at::kFloat;
+  return X.to(wide).div(scale.to(wide)).to(type);
 }
 
 Tensor nonzero_or_one(const Tensor& x) { return x.masked_fill(x.eq(0), 1); }

@@ -9,8 +9,12 @@
 #include <ATen/ops/maximum.h>
 #include <c10/util/Exception.h>
 
+#include <limits>
+
 namespace prism {
 namespace {
+
+constexpr double kRounding = 32 * std::numeric_limits<double>::epsilon();
 
 Tensor column_norms(const Tensor& A) { return at::linalg_vector_norm(A, 2, {-2}); }
 
@@ -21,12 +25,16 @@ void check_spectrum(const Tensor& T, const Tensor& O, Side side) {
 }
 
 // From the energies along directions V (…, n, k) of T divided by `scale`.
-Spectrum from_energies(const Tensor& T, const Tensor& O, const Tensor& V, const Tensor& noise, const Tensor& scale, double gamma) {
+Spectrum from_energies(const Tensor& T, const Tensor& O, const Tensor& V, const Tensor& noise, const Tensor& scale,
+                       double gamma) {
   const Tensor X = T.to(at::kDouble) / scale;
-  const Tensor signal = column_norms(X.matmul(V));
-  const Tensor total = (signal.square() + noise.square() * (gamma * gamma)).sqrt();
+  const Tensor measured = column_norms(X.matmul(V));
+  const Tensor energy = (measured.square() + noise.square() * (gamma * gamma)).sqrt();
+  // What is left of the signal in the null space is rounding: its SNR would be a random number.
+  const Tensor vanished = energy.le(at::linalg_vector_norm(energy, 2, {-1}, /*keepdim=*/true) * kRounding);
+  const Tensor signal = measured.masked_fill(vanished, 0);
   return {at::linalg_svdvals(X) * scale.squeeze(-1), (signal / noise).masked_fill(signal.eq(0), 0),
-          column_norms(O.to(at::kDouble).matmul(V)), signal / nonzero_or_one(total)};
+          column_norms(O.to(at::kDouble).matmul(V)), signal / nonzero_or_one(energy)};
 }
 
 }  // namespace
@@ -34,18 +42,21 @@ Spectrum from_energies(const Tensor& T, const Tensor& O, const Tensor& V, const 
 Spectrum spectrum(const Tensor& T, const Tensor& D, const Tensor& O, double gamma, Side side) {
   check_spectrum(T, O, side);
   TORCH_CHECK(D.sizes() == T.sizes(), "spectrum: D must have the shape of T, ", T.sizes(), ", got ", D.sizes());
-  if (resolved_side(side, T.size(-2), T.size(-1)) == Side::Left) return spectrum(T.mT(), D.mT(), O.mT(), gamma, Side::Right);
-  const Tensor scale = nearest_power_of_two(at::maximum(largest_magnitude(T), largest_magnitude(D)));
+  if (resolved_side(side, T.size(-2), T.size(-1)) == Side::Left)
+    return spectrum(T.mT(), D.mT(), O.mT(), gamma, Side::Right);
+  const Tensor scale = nearest_power_of_two(at::maximum(largest_magnitude(T), largest_magnitude(D)), at::kDouble);
   const Tensor N = D.to(at::kDouble) / scale;
-  const Tensor Vh = std::get<2>(at::linalg_svd(at::cat({T.to(at::kDouble) / scale, N * gamma}, -2), /*full_matrices=*/false));
+  const Tensor Vh =
+      std::get<2>(at::linalg_svd(at::cat({T.to(at::kDouble) / scale, N * gamma}, -2), /*full_matrices=*/false));
   return from_energies(T, O, Vh.mT(), column_norms(N.matmul(Vh.mT())), scale, gamma);
 }
 
 Spectrum spectrum(const Tensor& T, const Covariance& covariance, const Tensor& O, double gamma, Side side) {
   check_spectrum(T, O, side);
-  if (resolved_side(side, T.size(-2), T.size(-1)) == Side::Left) return spectrum(T.mT(), covariance, O.mT(), gamma, Side::Right);
+  if (resolved_side(side, T.size(-2), T.size(-1)) == Side::Left)
+    return spectrum(T.mT(), covariance, O.mT(), gamma, Side::Right);
   const Tensor noise_scale = covariance.scale.to(at::kDouble);
-  const Tensor scale = nearest_power_of_two(at::maximum(largest_magnitude(T), noise_scale));
+  const Tensor scale = nearest_power_of_two(at::maximum(largest_magnitude(T), noise_scale), at::kDouble);
   const Tensor X = T.to(at::kDouble) / scale;
   const Tensor C = covariance.C.to(at::kDouble) * (noise_scale / scale).square();
   const Tensor V = std::get<1>(at::linalg_eigh(symmetrised(X.mT().matmul(X) + C * (gamma * gamma)))).flip(-1);

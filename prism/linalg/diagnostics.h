@@ -8,7 +8,7 @@ namespace prism {
 // TᵀT + γ²DᵀD (right side; TTᵀ + γ²DDᵀ on the left), largest eigenvalue first: min(2m, n) of them, min(m, 2n) on the left.
 struct Spectrum {
   Tensor singular_values;  // (…, min(m, n)) of T
-  Tensor snr;              // (…, k): ‖Tv‖/‖Dv‖, without γ; ∞ where D vanishes, 0 where both do
+  Tensor snr;              // (…, k): ‖Tv‖/‖Dv‖, without γ; ∞ where D vanishes, 0 where T does
   Tensor gain;             // (…, k): ‖Ov‖, measured
   Tensor theory;           // (…, k): (1 + γ²/SNR²)^(−1/2), what the exact solver attains
 };

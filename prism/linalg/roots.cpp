@@ -10,38 +10,39 @@
 #include <limits>
 
 #include "prism/linalg/gram.h"
+#include "prism/linalg/symmetric.h"
 
 namespace prism {
 namespace {
 
+constexpr double kRoundingMargin = 32;
+
 Tensor root_by_eigh(const Tensor& A, int64_t r) {
   const auto [lambda, V] = at::linalg_eigh(symmetrised(A.to(at::kDouble)));
-  const double eps = std::numeric_limits<double>::epsilon() * static_cast<double>(A.size(-1));
-  const Tensor kept = lambda.gt(lambda.amax(-1, true) * eps);
-  const Tensor powers = lambda.clamp_min(std::numeric_limits<double>::min()).pow(-1.0 / static_cast<double>(r)).mul(kept);
+  const Tensor kept = lambda.gt(lambda.amax(-1, true) * (kRoundingMargin * rounding_unit(compute_type(A))));
+  const Tensor powers =
+      lambda.clamp_min(std::numeric_limits<double>::min()).pow(-1.0 / static_cast<double>(r)).mul(kept);
   return V.mul(powers.unsqueeze(-2)).matmul(V.mT()).to(A.scalar_type());
 }
 
 Tensor root_by_coupled_iteration(const Tensor& A, int64_t r, int64_t steps) {
   constexpr double kMargin = 1.001;  // the polynomials were fitted for eigenvalues up to 1/1.001
-  constexpr double kRoundingMargin = 4;
   const auto& polynomials = inverse_root_polynomials(r);
   const auto type = compute_type(A);
-  const Tensor scale = nearest_power_of_two(largest_magnitude(A));
-  Tensor R = symmetrised(A.to(type)).div_(scale.to(type));
+  const Tensor scale = nearest_power_of_two(largest_magnitude(A), type);
+  Tensor R = symmetrised(divided(A, scale, type));
   // ‖A‖_F ≥ ‖A‖₂ bounds the eigenvalues.
   const Tensor norm = nonzero_or_one(at::linalg_vector_norm(R, 2, {-2, -1}, /*keepdim=*/true)).mul_(kMargin);
   R = R / norm;
   // A negative eigenvalue of rounding's size would grow by h(0)^r a step: lift all of them above it.
-  const double eps = type == at::kDouble ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
-  R.diagonal(0, -2, -1).add_(kRoundingMargin * eps * std::sqrt(static_cast<double>(A.size(-1))));
+  R.diagonal(0, -2, -1).add_(kRoundingMargin * rounding_unit(type));
   Tensor P;
   for (int64_t k = 0; k < steps; ++k) {
     const Tensor H = matrix_polynomial(R, polynomials[std::min<size_t>(k, polynomials.size() - 1)]);
-    P = P.defined() ? P.matmul(H) : H;
+    P = P.defined() ? symmetric_product(P, H) : H;  // all are polynomials in A: they commute, and products stay symmetric
     if (k + 1 == steps) break;
-    const Tensor half = r == 2 ? H : H.matmul(H);          // H^(r/2)
-    R = symmetrised(half.matmul(R).matmul(half));          // H^(r/2) R H^(r/2): all are polynomials in A and commute
+    const Tensor half = r == 2 ? H : symmetric_product(H, H);  // H^(r/2)
+    R = symmetric_product(symmetric_product(half, R), half);
   }
   const Tensor factor = norm.to(at::kDouble).mul(scale).pow(-1.0 / static_cast<double>(r));
   return P.mul(factor.to(P.scalar_type())).to(A.scalar_type());

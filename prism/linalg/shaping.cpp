@@ -15,6 +15,7 @@
 #include <limits>
 
 #include "prism/linalg/roots.h"
+#include "prism/linalg/symmetric.h"
 
 namespace prism {
 namespace {
@@ -24,8 +25,6 @@ at::ScalarType working_type(const Tensor& T, Solver solver) {
   return solver == Solver::Gram ? compute_type(T) : T.scalar_type();
 }
 
-Tensor divided(const Tensor& X, const Tensor& scale, at::ScalarType type) { return X.to(type).div(scale.to(type)); }
-
 // R^(−1/root) of a Gram matrix.
 Tensor inverse_power(const Tensor& R, int64_t root, const PolarOptions& options) {
   if (options.solver == Solver::Exact) return inverse_root(R, root, {.method = RootMethod::Eigh});
@@ -33,12 +32,12 @@ Tensor inverse_power(const Tensor& R, int64_t root, const PolarOptions& options)
   // tr XᵀX = ‖X‖_F² ≥ ‖X‖₂², so every singular value starts in [0, 1/bound], where the iteration is stable.
   const double bound = options.coefficients.bound();
   const Tensor trace = nonzero_or_one(R.diagonal(0, -2, -1).sum(-1)).unsqueeze(-1).unsqueeze(-1).mul_(bound * bound);
-  return gram_iteration(symmetrised(R).div_(trace), options.coefficients, options.precision).div_(trace.sqrt());
+  return gram_iteration(R / trace, options.coefficients, options.precision).div_(trace.sqrt());
 }
 
 Tensor gram(const Tensor& T, const Tensor& N) {  // TᵀT + NᵀN
-  Tensor R = T.mT().matmul(T);
-  return N.defined() ? R.add_(N.mT().matmul(N)) : R;
+  Tensor R = symmetric_product(T.mT(), T);
+  return N.defined() ? R.add_(symmetric_product(N.mT(), N)) : R;
 }
 
 // T (TᵀT + NᵀN)^(−1/root).
@@ -46,7 +45,7 @@ Tensor right_power(const Tensor& T, const Tensor& N, int64_t root, const PolarOp
   const int64_t m = T.size(-2);
   if (N.defined() && T.size(-1) > 2 * m) {  // the top block of (SSᵀ)^(−1/root) S, S = [T; N]
     const Tensor S = at::cat({T, N}, -2);
-    return inverse_power(S.matmul(S.mT()), root, options).narrow(-2, 0, m).matmul(S);
+    return inverse_power(gram(S.mT(), Tensor()), root, options).narrow(-2, 0, m).matmul(S);
   }
   return T.matmul(inverse_power(gram(T, N), root, options));
 }
@@ -79,8 +78,18 @@ Tensor shape_both(const Tensor& T, const Tensor& N, const PolarOptions& options)
   return L.matmul(right_power(T, N, 4, options));
 }
 
+void check_gamma(const char* who, double gamma) {
+  TORCH_CHECK_VALUE(std::isfinite(gamma) && gamma >= 0, who, ": gamma must be finite and 0 or more, got ", gamma);
+}
+
 void check_no_stack(const char* who, Solver solver) {
-  TORCH_CHECK_VALUE(solver != Solver::Stacked, who, ": solver 'stacked' needs the innovation itself; use 'gram' or 'exact'");
+  TORCH_CHECK_VALUE(solver != Solver::Stacked, who,
+                    ": solver 'stacked' needs the innovation itself; use 'gram' or 'exact'");
+}
+
+void check_precision(const char* who, const PolarOptions& options, Side side) {
+  TORCH_CHECK_VALUE(options.precision == Precision::Full || (options.solver == Solver::Gram && side != Side::Both), who,
+                    ": split precision needs solver 'gram' and a side other than 'both'");
 }
 
 }  // namespace
@@ -91,24 +100,25 @@ Side resolved_side(Side side, int64_t m, int64_t n) {
 }
 
 Tensor shape_momentum(const Tensor& T, const Tensor& D, const ShapingOptions& options) {
-  check_matrix("shape_momentum", T);
-  TORCH_CHECK_VALUE(options.gamma >= 0, "shape_momentum: gamma must be 0 or more, got ", options.gamma);
-  if (T.numel() == 0) return at::zeros_like(T);
+  constexpr auto kWho = "shape_momentum";
+  check_matrix(kWho, T);
+  check_gamma(kWho, options.gamma);
   const bool noisy = options.gamma > 0;
   // Without noise every side is the polar factor: take the cheapest.
   const Side side = resolved_side(noisy ? options.side : Side::Auto, T.size(-2), T.size(-1));
   if (side == Side::Both) check_no_stack("side 'both'", options.polar.solver);
+  check_precision(kWho, options.polar, side);
+  TORCH_CHECK(!noisy || (D.defined() && D.sizes() == T.sizes()), "shape_momentum: D must have the shape of T, ",
+              T.sizes(), ", got ", D.defined() ? D.sizes() : at::IntArrayRef());
+  if (T.numel() == 0) return at::zeros_like(T);
 
   const auto type = working_type(T, options.polar.solver);
   Tensor magnitude = largest_magnitude(T);
-  if (noisy) {
-    TORCH_CHECK(D.defined() && D.sizes() == T.sizes(), "shape_momentum: D must have the shape of T, ", T.sizes(), ", got ",
-                D.defined() ? D.sizes() : at::IntArrayRef());
-    magnitude = at::maximum(magnitude, largest_magnitude(D) * options.gamma);
-  }
-  const Tensor scale = nearest_power_of_two(magnitude);
+  if (noisy) magnitude = at::maximum(magnitude, largest_magnitude(D) * options.gamma);
+  const Tensor scale = gram_scale(magnitude, type);
   const Tensor X = divided(T, scale, type);
-  const Tensor N = noisy ? divided(D, scale, type).mul_(options.gamma) : Tensor();
+  Tensor N = noisy ? divided(D, scale, type) : Tensor();
+  if (noisy && options.gamma != 1) N = N * options.gamma;
 
   Tensor O;
   if (side == Side::Right) O = shape_right(X, N, options.polar);
@@ -117,38 +127,50 @@ Tensor shape_momentum(const Tensor& T, const Tensor& D, const ShapingOptions& op
   return O.to(T.scalar_type());
 }
 
-Tensor shape_with_covariance(const Tensor& T, const Covariance& left, const Covariance& right, const ShapingOptions& options) {
-  check_matrix("shape_with_covariance", T);
+Tensor shape_with_covariance(const Tensor& T, const Covariance& left, const Covariance& right,
+                             const ShapingOptions& options) {
+  constexpr auto kWho = "shape_with_covariance";
+  check_matrix(kWho, T);
+  check_gamma(kWho, options.gamma);
   check_no_stack("covariance", options.polar.solver);
-  if (T.numel() == 0) return at::zeros_like(T);
   const Side side = resolved_side(options.side, T.size(-2), T.size(-1));
+  check_precision(kWho, options.polar, side);
   const auto type = working_type(T, options.polar.solver);
 
-  // (XᵀX + γ²Ĉ)^(−1/root), computed on X and Ĉ divided by one power of two.
-  const auto power = [&](const Tensor& X, const Covariance& covariance, int64_t root) {
-    TORCH_CHECK(covariance.C.defined() && covariance.C.size(-1) == X.size(-1), "shape_with_covariance: expected a covariance of ",
-                X.size(-1), " columns, got ", covariance.C.defined() ? covariance.C.size(-1) : 0);
-    const Tensor noise = covariance.scale.to(at::kDouble) * options.gamma;
-    const Tensor scale = nearest_power_of_two(at::maximum(largest_magnitude(X), noise));
-    const Tensor Y = divided(X, scale, type);
-    const Tensor R = gram(Y, Tensor()).add_(covariance.C.to(type) * noise.div(scale).square().to(type));
-    const Tensor P = inverse_power(R, root, options.polar);
-    return root == 2 ? P.div(scale.to(type)) : P.div(scale.sqrt().to(type));
+  Tensor magnitude = largest_magnitude(T);
+  const auto include = [&](const Covariance& covariance, int64_t n) {
+    const int64_t columns = covariance.C.defined() ? covariance.C.size(-1) : 0;
+    TORCH_CHECK(columns == n, "shape_with_covariance: expected a covariance of ", n, " columns, got ", columns);
+    magnitude = at::maximum(magnitude, covariance.scale.to(at::kDouble) * options.gamma);
   };
+  if (side != Side::Right) include(left, T.size(-2));
+  if (side != Side::Left) include(right, T.size(-1));
+  if (T.numel() == 0) return at::zeros_like(T);
 
-  const Tensor X = T.to(type);
-  if (side == Side::Right) return X.matmul(power(X, right, 2)).to(T.scalar_type());
-  if (side == Side::Left) return power(X.mT(), left, 2).matmul(X).to(T.scalar_type());
-  return power(X.mT(), left, 4).matmul(X).matmul(power(X, right, 4)).to(T.scalar_type());
+  const Tensor scale = gram_scale(magnitude, type);
+  const Tensor X = divided(T, scale, type);
+  // (YᵀY + γ²Ĉ)^(−1/root) for Y = X or Xᵀ.
+  const auto power = [&](const Tensor& Y, const Covariance& covariance, int64_t root) {
+    const Tensor noise = (covariance.scale.to(at::kDouble) * options.gamma).div(scale).square();
+    return inverse_power(gram(Y, Tensor()).add_(covariance.C.to(type) * noise.to(type)), root, options.polar);
+  };
+  Tensor O;
+  if (side == Side::Right) O = X.matmul(power(X, right, 2));
+  if (side == Side::Left) O = power(X.mT(), left, 2).matmul(X);
+  if (side == Side::Both) O = power(X.mT(), left, 4).matmul(X).matmul(power(X, right, 4));
+  return O.to(T.scalar_type());
 }
 
 Tensor shape_tikhonov(const Tensor& T, double damping, const PolarOptions& options) {
   check_matrix("shape_tikhonov", T);
-  TORCH_CHECK_VALUE(damping >= 0, "shape_tikhonov: damping must be 0 or more, got ", damping);
+  TORCH_CHECK_VALUE(std::isfinite(damping) && damping >= 0,
+                    "shape_tikhonov: damping must be finite and 0 or more, got ", damping);
+  check_no_stack("shape_tikhonov", options.solver);
   const int64_t shorter = std::min(T.size(-2), T.size(-1));
   if (T.numel() == 0) return at::zeros_like(T);
-  const Tensor scale = nearest_power_of_two(largest_magnitude(T));
-  const Tensor X = divided(T, scale, compute_type(T));
+  const auto type = compute_type(T);
+  const Tensor scale = nearest_power_of_two(largest_magnitude(T), type);
+  const Tensor X = divided(T, scale, type);
   const Tensor mean = X.square().sum({-2, -1}, true).div_(static_cast<double>(shorter));  // of σ²
   const Covariance uniform{at::eye(shorter, X.options()) * mean, at::ones_like(scale)};
   ShapingOptions shaping{.gamma = std::sqrt(damping), .side = Side::Auto, .polar = options};

@@ -17,7 +17,8 @@ struct ShapingOptions {
 // by D (…, m, n), the innovation (gradient − momentum):
 //   right   O = T (TᵀT + γ²DᵀD)^(−1/2)                           the top block of polar([T; γD])
 //   left    O = (TTᵀ + γ²DDᵀ)^(−1/2) T
-//   both    O = L^(−1/4) T R^(−1/4),  L = TTᵀ + γ²DDᵀ,  R = TᵀT + γ²DᵀD     (not in the paper; Gram and Exact solvers)
+//   both    O = L^(−1/4) T R^(−1/4),  L = TTᵀ + γ²DDᵀ,  R = TᵀT + γ²DᵀD     (not in the paper; Gram and Exact solvers, Gram by
+//           inverse_root, whose own polynomials replace the coefficient set)
 // Along an eigenvector v of the Gram, ‖Ov‖ = (1 + γ²/SNR²)^(−1/2) with SNR = ‖Tv‖/‖Dv‖. With γ = 0 all sides are polar(T) and D is not
 // read. The Gram solver never builds the stacked matrix, but works on its 2m×2m Gram when the chosen side is more than twice the other.
 // Zero matrices give zero. Same shape and type as T.

@@ -9,6 +9,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <set>
 
 #include "prism/optim/matrix.h"
 
@@ -46,20 +47,29 @@ Tensor part_of(const Options& options, const Bucket::Entry& entry, const Tensor&
   return entry.part < 0 ? whole : parts_of(whole, options, options.name()).at(entry.part);
 }
 
+// On the host a stack stays below the 32 MiB from which glibc's malloc maps, and so zeroes, fresh pages for every temporary.
+bool is_full(const Bucket& bucket, const Tensor& part) {
+  constexpr int64_t kLargestStack = int64_t{24} << 20;
+  const int64_t elements = static_cast<int64_t>(bucket.entries.size() + 1) * part.numel();
+  return part.is_cpu() && elements * static_cast<int64_t>(sizeof(float)) > kLargestStack;
+}
+
 // The state to compute with: the stacks themselves, or copies of the active entries in the type of computation.
 struct Workspace {
   State state;
   bool is_copy;
 };
 
-Workspace open_workspace(const Bucket& bucket, const Tensor& active, bool guarded, at::ScalarType compute) {
-  Workspace workspace{{}, active.defined() || guarded};
-  for (const auto& [name, stack] : bucket.state) workspace.is_copy |= stack.scalar_type() == at::kBFloat16;
-  if (!workspace.is_copy) return {bucket.state, false};
+Workspace open_workspace(const Options& options, const Bucket& bucket, const Tensor& active, bool guarded, at::ScalarType compute) {
+  std::set<std::string> foreign;  // kept in another type than that of computation; counters and masters are used as they are
+  for (const auto& field : options.fields(bucket.shape)) {
+    if (field.storage != Storage::Counter && bucket.state[field.name].scalar_type() != compute) foreign.insert(field.name);
+  }
+  if (!active.defined() && !guarded && foreign.empty()) return {bucket.state, false};
+  Workspace workspace{{}, true};
   for (const auto& [name, stack] : bucket.state) {
-    Tensor copy = active.defined() ? stack.index_select(0, active) : stack.clone();
-    if (copy.scalar_type() == at::kBFloat16) copy = copy.to(compute);
-    workspace.state.add(name, std::move(copy));
+    const Tensor copy = active.defined() ? stack.index_select(0, active) : stack.clone();
+    workspace.state.add(name, foreign.count(name) > 0 ? copy.to(compute) : copy);
   }
   return workspace;
 }
@@ -85,11 +95,11 @@ void apply_update(const std::vector<Tensor>& weights, const Tensor& U, const Ten
   if (master.defined()) {
     if (keep.defined()) master.mul_(keep);
     master.add_(step);
-    for (size_t i = 0; i < weights.size(); ++i) weights[i].copy_(master[i].view(weights[i].sizes()));
+    for (size_t i = 0; i < weights.size(); ++i) weights[i].copy_(master[i].reshape(weights[i].sizes()));
     return;
   }
   std::vector<Tensor> steps;
-  for (size_t i = 0; i < weights.size(); ++i) steps.push_back(step[i].view(weights[i].sizes()));
+  for (size_t i = 0; i < weights.size(); ++i) steps.push_back(step[i].reshape(weights[i].sizes()));
   if (weights.front().scalar_type() == type) {
     if (keep.defined()) at::_foreach_mul_(weights, keep);
     at::_foreach_add_(weights, steps);
@@ -99,6 +109,21 @@ void apply_update(const std::vector<Tensor>& weights, const Tensor& U, const Ten
     const Tensor wide = weights[i].to(type);
     weights[i].copy_((keep.defined() ? wide * keep : wide).add(steps[i]));
   }
+}
+
+// Options that ask for other fields than the state was made with would go unheard.
+void check_fields(const Bucket& bucket, const Options& options, const std::vector<std::string>& names) {
+  const auto label = [&] { return who(options, entry_name(names, bucket.entries.front())); };
+  size_t expected = bucket.state["master"].defined() ? 1 : 0;
+  for (const auto& field : options.fields(bucket.shape)) {
+    const Tensor stack = bucket.state[field.name];
+    TORCH_CHECK(stack.defined() && stack.dim() == static_cast<int64_t>(field.shape.size()) + 1 &&
+                    stack.sizes().slice(1) == at::IntArrayRef(field.shape),
+                label(), " has no state '", field.name, "' for its present options; set options that change the state when the optimizer is made");
+    ++expected;
+  }
+  TORCH_CHECK(bucket.state.size() == expected, label(), " has ", bucket.state.size(), " fields of state, but its present options use ",
+              expected, "; set options that change the state when the optimizer is made");
 }
 
 Tensor stacked(const std::vector<Tensor>& parts, at::IntArrayRef shape, at::ScalarType type) {
@@ -134,7 +159,7 @@ std::vector<Bucket> make_buckets(const Options& options, const std::vector<Tenso
     for (size_t k = 0; k < parts.size(); ++k) {
       const auto shape = working_shape(parts[k], options, label);
       auto bucket = std::find_if(buckets.begin(), buckets.end(), [&](const Bucket& b) {
-        return b.shape == shape && b.type == parameter.scalar_type() && b.device == parameter.device();
+        return b.shape == shape && b.type == parameter.scalar_type() && b.device == parameter.device() && !is_full(b, parts[k]);
       });
       if (bucket == buckets.end()) {
         buckets.push_back({{}, shape, parameter.scalar_type(), parameter.device(), {}});
@@ -174,12 +199,15 @@ void follow(Bucket& bucket, const Options& options, const std::vector<Tensor>& p
                 " while parameters of its shape are ", lead.scalar_type(), " on ", lead.device(),
                 "; move all of them, or make the optimizer anew");
   }
+  check_fields(bucket, options, names);
   if (lead.device() == bucket.device && lead.scalar_type() == bucket.type) return;
-  State moved;
-  for (const auto& [name, stack] : bucket.state) moved.add(name, stack.to(lead.device()));
-  bucket.state = std::move(moved);
   bucket.device = lead.device();
   bucket.type = lead.scalar_type();
+  State moved = make_state(options, bucket, weights_of(options, bucket, parameters));
+  for (const auto& [name, stack] : moved) {
+    if (const Tensor old = bucket.state[name]; old.defined()) stack.copy_(old);
+  }
+  bucket.state = std::move(moved);
 }
 
 std::vector<Tensor> weights_of(const Options& options, const Bucket& bucket, const std::vector<Tensor>& parameters) {
@@ -214,9 +242,10 @@ void step_bucket(const Options& options, Bucket& bucket, const std::vector<Tenso
   const bool coupled = options.couples_decay() && options.weight_decay() != 0;
   if (coupled) G = G + stacked(weights, bucket.shape, G.scalar_type()) * options.weight_decay();
 
-  Workspace workspace = open_workspace(bucket, active, guarded, G.scalar_type());
-  const Tensor U = options.direction(G, workspace.state);
+  Workspace workspace = open_workspace(options, bucket, active, guarded, G.scalar_type());
+  Tensor U = options.direction(G, workspace.state);
   TORCH_INTERNAL_ASSERT(U.sizes() == G.sizes());
+  if (guarded) U = at::where(inputs.apply, U, at::zeros_like(U));  // 0/0 of a cancelled step times lr = 0 is not 0
   const Tensor lr = guarded ? inputs.lr.to(bucket.device) * inputs.apply : inputs.lr;
   apply_update(weights, U, workspace.state["master"], lr, options.couples_decay() ? 0 : options.weight_decay());
   close_workspace(workspace, bucket, active, inputs.apply);
