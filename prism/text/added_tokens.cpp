@@ -64,10 +64,9 @@ const AddedToken* AddedTokenFinder::longest_at(std::string_view rest) const {
   for (size_t depth = 1; begin != end; ++depth) {
     if (begin->content.size() == depth) longest = &*begin++;
     if (depth == rest.size()) break;
-    const auto range =
-        std::ranges::equal_range(begin, end, static_cast<unsigned char>(rest[depth]), {}, byte_at(depth));
-    begin = range.begin();
-    end = range.end();
+    const auto byte = static_cast<unsigned char>(rest[depth]);
+    begin = std::ranges::lower_bound(begin, end, byte, {}, byte_at(depth));
+    end = std::ranges::upper_bound(begin, end, byte, {}, byte_at(depth));
   }
   return longest;
 }

@@ -97,16 +97,16 @@ void Vocabulary::find_byte_tokens() {
 void Vocabulary::add_merges(const std::vector<std::pair<std::string, std::string>>& merges) {
   std::vector<MergeRule> rules;
   rules.reserve(merges.size());
-  for (const auto& [left, right] : merges) {
+  for (const auto& merge : merges) {
     const auto id_of = [&](const std::string& token) {
       const TokenId* id = find(token);
       if (id == nullptr) {
         throw Error(fmt::format("{}: merge {} ({} {}): {} is not in the vocabulary", where_, rules.size() + 1,
-                                io::quote(left), io::quote(right), io::quote(token)));
+                                io::quote(merge.first), io::quote(merge.second), io::quote(token)));
       }
       return *id;
     };
-    rules.push_back({id_of(left), id_of(right), id_of(left + right)});
+    rules.push_back({id_of(merge.first), id_of(merge.second), id_of(merge.first + merge.second)});
   }
   // Of a pair listed twice the later place counts, as in a map filled in order.
   std::unordered_set<uint64_t> seen;

@@ -22,16 +22,15 @@ def shard(magic, version, count, body):
     return struct.pack("<256i", magic, version, count, *[0] * 253) + body
 
 
-BYTE_LEVEL_TOKENIZER = {
-    "version": "1.0",
-    "added_tokens": [{"id": 3, "content": "<end>", "special": True, "single_word": False, "lstrip": False,
-                      "rstrip": False, "normalized": False}],
-    "normalizer": {"type": "NFC"},
-    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False},
-    "post_processor": None,
-    "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False},
-    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]},
-}  # fmt: skip
+def added_token(content, number, **flags):
+    names = ("single_word", "lstrip", "rstrip", "normalized", "special")
+    return {"content": content, "id": number, **{name: flags.get(name, False) for name in names}}
+
+
+def tokenizer_patch(**members):
+    """Changes to the good file of fuzz_tokenizer_json.cpp: 256 bytes, ab = 256, <end> = 257."""
+    return json.dumps(members, ensure_ascii=False).encode()
+
 
 SEEDS = {
     "safetensors": [
@@ -93,9 +92,17 @@ SEEDS = {
     "tokenizer_json": [
         b"",
         b"{}",
-        json.dumps(BYTE_LEVEL_TOKENIZER).encode(),
-        json.dumps(BYTE_LEVEL_TOKENIZER | {"model": {"type": "BPE", "vocab": {"a": 0, "b": 0}, "merges": ["a b"]}}).encode(),
-        json.dumps(BYTE_LEVEL_TOKENIZER | {"model": {"type": "BPE", "vocab": {"a": -1}, "merges": [["a"]]}}).encode(),
+        b"[" * 1000,
+        tokenizer_patch(added_tokens=[added_token("<end>", 257, special=True), added_token("\u00e9 ", 258, normalized=True, lstrip=True)]),
+        tokenizer_patch(added_tokens=[added_token("a", 97, single_word=True, rstrip=True), added_token(" ", 32)]),
+        tokenizer_patch(added_tokens=[added_token("", 257)]),
+        tokenizer_patch(added_tokens=None, normalizer=None, model={"vocab": {"abab": 257}, "merges": ["a b", "ab ab"], "ignore_merges": True}),
+        tokenizer_patch(pre_tokenizer={"type": "ByteLevel", "pretokenizers": None, "add_prefix_space": False, "use_regex": True}),
+        tokenizer_patch(model={"vocab": {"a": None}}),
+        tokenizer_patch(model={"vocab": {"far": 4294967295}}),
+        tokenizer_patch(model={"vocab": {"far": 2097151}}, added_tokens=[]),
+        tokenizer_patch(model={"vocab": {"b": -1}, "merges": [["a"], 3]}),
+        tokenizer_patch(truncation={"max_length": 3}, padding=1, decoder=[], post_processor={"type": "TemplateProcessing"}),
     ],
 }
 
