@@ -46,7 +46,10 @@ void add(const std::string& label, const std::string& name, const prism::Json& o
 }  // namespace
 
 int main(int argc, char** argv) {
-  for (const auto& name : prism::optimizer_names()) add(name, name);
+  for (const auto& name : prism::optimizer_names()) {
+    if (name != "shampoo") add(name, name);
+  }
+  add("shampoo, refresh=10", "shampoo", {{"refresh", 10}});  // the roots of every step would take a minute
   add("prism, minimax9", "prism", {{"coefficients", "minimax9"}});
   add("prism, ema", "prism", {{"covariance", "ema"}});
   add("prism, stacked", "prism", {{"solver", "stacked"}});
