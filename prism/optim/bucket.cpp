@@ -88,26 +88,34 @@ void close_workspace(const Workspace& workspace, Bucket& bucket, const Tensor& a
 }
 
 // W ← (1 − lr·λ)W − lr·U, the only writer of weights. In float32 at least: 16-bit weights are rounded once, at the end.
-void apply_update(const std::vector<Tensor>& weights, const Tensor& U, const Tensor& master, const Tensor& lr, double decay) {
+void apply_update(const std::vector<Tensor>& weights, Tensor U, const Tensor& master, const Tensor& lr, double decay) {
   const auto type = U.scalar_type();
-  const Tensor step = U.mul(lr.to(type).neg());
-  const Tensor keep = decay == 0 ? Tensor() : (1 - lr.to(at::kDouble) * decay).to(type);
-  if (master.defined()) {
-    if (keep.defined()) master.mul_(keep);
-    master.add_(step);
-    for (size_t i = 0; i < weights.size(); ++i) weights[i].copy_(master[i].reshape(weights[i].sizes()));
-    return;
+  // A rate on the host enters as a number; one on the device must not be looked at.
+  at::Scalar rate = 1;
+  at::Scalar keep = 1;
+  Tensor device_keep;
+  if (lr.is_cpu()) {
+    rate = lr.item<double>();
+    keep = 1 - lr.item<double>() * decay;
+  } else {
+    U = U * lr.to(type);
+    device_keep = (1 - lr.to(at::kDouble) * decay).to(type);
   }
-  std::vector<Tensor> steps;
-  for (size_t i = 0; i < weights.size(); ++i) steps.push_back(step[i].reshape(weights[i].sizes()));
-  if (weights.front().scalar_type() == type) {
-    if (keep.defined()) at::_foreach_mul_(weights, keep);
-    at::_foreach_add_(weights, steps);
+  const auto decayed = [&](const Tensor& W) { return lr.is_cpu() ? W.mul(keep) : W.mul(device_keep); };
+  const auto update = [&](size_t i) { return U[static_cast<int64_t>(i)].reshape(weights[i].sizes()); };
+
+  if (!master.defined() && weights.front().scalar_type() == type) {
+    std::vector<Tensor> updates;
+    for (size_t i = 0; i < weights.size(); ++i) updates.push_back(update(i));
+    if (decay != 0 && lr.is_cpu()) at::_foreach_mul_(weights, keep);
+    if (decay != 0 && !lr.is_cpu()) at::_foreach_mul_(weights, device_keep);
+    at::_foreach_add_(weights, updates, -rate);
     return;
   }
   for (size_t i = 0; i < weights.size(); ++i) {
-    const Tensor wide = weights[i].to(type);
-    weights[i].copy_((keep.defined() ? wide * keep : wide).add(steps[i]));
+    Tensor W = master.defined() ? master[static_cast<int64_t>(i)].view(weights[i].sizes()) : weights[i].to(type);
+    if (decay != 0) W.copy_(decayed(W));
+    weights[i].copy_(W.sub_(update(i), rate));
   }
 }
 
