@@ -37,8 +37,9 @@ void step(benchmark::State& state, const std::string& name, const prism::Json& o
   state.counters["state_bytes"] = bytes;
 }
 
-void add(const std::string& label, const std::string& name, const prism::Json& options = prism::Json::object()) {
-  benchmark::RegisterBenchmark(label.c_str(), [=](benchmark::State& state) { step(state, name, options); })
+benchmark::internal::Benchmark* add(const std::string& label, const std::string& name,
+                                    const prism::Json& options = prism::Json::object()) {
+  return benchmark::RegisterBenchmark(label.c_str(), [=](benchmark::State& state) { step(state, name, options); })
       ->Unit(benchmark::kMillisecond)
       ->UseRealTime();
 }
@@ -47,9 +48,11 @@ void add(const std::string& label, const std::string& name, const prism::Json& o
 
 int main(int argc, char** argv) {
   for (const auto& name : prism::optimizer_names()) {
-    if (name != "shampoo") add(name, name);
+    if (name != "shampoo" && name != "soap") add(name, name);
   }
-  add("shampoo, refresh=10", "shampoo", {{"refresh", 10}});  // the roots of every step would take a minute
+  // Whole cycles of ten steps, one of which computes roots or bases.
+  add("soap", "soap")->Iterations(10);
+  add("shampoo, refresh=10", "shampoo", {{"refresh", 10}})->Iterations(10);
   add("prism, minimax9", "prism", {{"coefficients", "minimax9"}});
   add("prism, ema", "prism", {{"covariance", "ema"}});
   add("prism, stacked", "prism", {{"solver", "stacked"}});
