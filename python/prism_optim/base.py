@@ -228,7 +228,9 @@ class Optimizer(torch.optim.Optimizer):
         if any(group["skip_nonfinite"] for group in self.param_groups):
             present = [g for some in gradients for g in some if g is not None]
             finite = ops.all_finite(present)
-            self._skipped = self.skipped.to(finite.device) + finite.logical_not()
+            if self._skipped is None:  # made there: bringing it would wait for the device
+                self._skipped = torch.zeros((), dtype=torch.int64, device=finite.device)
+            self._skipped = self._skipped.to(finite.device) + finite.logical_not()
             apply = finite if apply is None else finite & apply.to(finite.device)
         return apply
 
