@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the fuzz targets with clang and runs each for SECONDS_EACH (60) seconds under the address and
-# undefined-behaviour sanitizers. What libFuzzer finds stays in build/fuzz/found; name targets to run only those:
+# undefined-behaviour sanitizers. Inputs that break a target stay in build/fuzz/found. Only some targets:
 #   tests/fuzz/run.sh [TARGET…]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -10,14 +10,17 @@ readonly seconds="${SECONDS_EACH:-60}"
 
 if ! echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
   clang++ -x c++ - -fsanitize=fuzzer,address -o /dev/null 2>/dev/null; then
-  echo "fuzz: clang with libFuzzer is needed; please run: apt-get install -y clang libclang-rt-14-dev" >&2
+  echo "fuzz: clang with libFuzzer is needed; please run" >&2
+  echo "  sudo apt-get install -y clang libclang-rt-14-dev" >&2
   exit 2
 fi
 
-cmake -S . -B "$build" -G Ninja --log-level=WARNING -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-  -DPRISM_SANITIZE=address,undefined,fuzzer-no-link -DPRISM_BUILD_FUZZ=ON -DPRISM_BUILD_EXAMPLES=OFF
 targets=("$@")
-[[ ${#targets[@]} -gt 0 ]] || mapfile -t targets < <(sed -n 's/^prism_add_fuzz(\([a-z_]*\) .*/\1/p' tests/fuzz/CMakeLists.txt)
+if [[ ${#targets[@]} -eq 0 ]]; then
+  mapfile -t targets < <(sed -n 's/^prism_add_fuzz(\([a-z_]*\) .*/\1/p' tests/fuzz/targets.cmake)
+fi
+cmake -S tests/fuzz/libfuzzer -B "$build" -G Ninja --log-level=WARNING -DCMAKE_CXX_COMPILER=clang++ \
+  -DCMAKE_BUILD_TYPE=RelWithDebInfo
 cmake --build "$build" ${JOBS:+--parallel "$JOBS"} --target "${targets[@]/#/fuzz_}"
 
 python3 tests/fuzz/make_seeds.py "$build/seeds"
@@ -26,9 +29,8 @@ status=0
 for target in "${targets[@]}"; do
   echo "fuzz: $target, $seconds s"
   mkdir -p "$build/corpus/$target"
-  "$build/tests/fuzz/fuzz_$target" "$build/corpus/$target" "$build/seeds/$target" -max_total_time="$seconds" \
-    -timeout=10 -rss_limit_mb=4096 -artifact_prefix="$build/found/$target-" -print_final_stats=1 2>"$build/$target.log" ||
-    status=1
+  "$build/fuzz_$target" "$build/corpus/$target" "$build/seeds/$target" -max_total_time="$seconds" -timeout=10 \
+    -rss_limit_mb=4096 -artifact_prefix="$build/found/$target-" -print_final_stats=1 2>"$build/$target.log" || status=1
   grep -E 'stat::(number_of_executed_units|peak_rss_mb)|ERROR|SUMMARY|Test unit written' "$build/$target.log" || true
 done
 exit $status
