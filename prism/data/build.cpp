@@ -9,6 +9,7 @@
 #include "prism/data/ordered_workers.h"
 #include "prism/data/output_folder.h"
 #include "prism/io/error.h"
+#include "prism/io/hash.h"
 
 namespace prism::data {
 
@@ -218,7 +219,7 @@ BuildResult build(const Corpus& corpus, const Encoder& encoder, const std::files
 
   const Scan scanned = scan(corpus, options.held_out, Meter(Stage::kScan, corpus.bytes(), progress));
 
-  OutputFolder output(folder);
+  const OutputFolder output(folder);
   Sink sink(folder, encoder, options.shard_tokens, Meter(Stage::kEncode, scanned.text_bytes, progress));
   BatchReader reader(corpus, scanned.bound);
   OrderedWorkers<Batch> workers(options.workers, kBatchesUnderWay, [&](Batch& batch) { encode_batch(encoder, batch); });
@@ -229,7 +230,6 @@ BuildResult build(const Corpus& corpus, const Encoder& encoder, const std::files
   while (!workers.empty()) sink.write(workers.take());
   sink.commit(common, scanned, result);
   result.empty_documents = reader.empty_documents();
-  output.keep();
   return result;
 }
 
@@ -246,7 +246,7 @@ std::string recipe(const Corpus& corpus, const std::vector<Source>& sources, con
                       {"text_field", reader.text_field},
                       {"piece_bytes", reader.piece_bytes}};
   for (const Source& source : sources) json["sources"].push_back({source.files, source.bytes, source.hash});
-  return hex(xxh3(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
+  return io::hash_bytes(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 }  // namespace prism::data

@@ -1,14 +1,13 @@
 #include "prism/data/identity.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "prism/data/bytes.h"
 #include "prism/io/error.h"
 #include "prism/io/file.h"
+#include "prism/io/hash.h"
 #include "prism/io/json.h"
 
 namespace prism::data {
@@ -22,27 +21,15 @@ constexpr const char* kFormat = "prism-shards";
 constexpr int64_t kVersion = 1;
 constexpr size_t kReadBytes = size_t{1} << 20;
 
-struct FreeHash {
-  void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
-};
-using HashState = std::unique_ptr<XXH3_state_t, FreeHash>;
-
-HashState new_hash() {
-  HashState state(XXH3_createState());
-  if (!state) throw std::bad_alloc();
-  XXH3_64bits_reset(state.get());
-  return state;
-}
-
-uint64_t hash_file(const fs::path& path, std::vector<char>& buffer, const std::function<void(uint64_t)>& advance) {
-  const HashState state = new_hash();
+std::string hash_file(const fs::path& path, std::string& buffer, const std::function<void(uint64_t)>& advance) {
+  io::Hasher hasher;
   const auto bytes = open_file(path);
   for (size_t got = buffer.size(); got == buffer.size();) {
     got = bytes->read(buffer);
-    XXH3_64bits_update(state.get(), buffer.data(), got);
-    if (advance) advance(got);
+    hasher.update(std::string_view(buffer).substr(0, got));
+    advance(got);
   }
-  return XXH3_64bits_digest(state.get());
+  return hasher.digest();
 }
 
 template <typename T>
@@ -66,13 +53,9 @@ int64_t count(const nlohmann::json& object, const char* key, std::string_view wh
 
 }  // namespace
 
-uint64_t xxh3(std::string_view bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
-
-std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
-
 std::vector<Source> hash_sources(const Corpus& corpus, const std::function<void(uint64_t)>& advance) {
   std::vector<Source> sources;
-  std::vector<char> buffer(kReadBytes);
+  std::string buffer(kReadBytes, '\0');
   uint64_t done = 0;
   const auto count_bytes = [&](uint64_t bytes) {
     done += bytes;
@@ -80,16 +63,13 @@ std::vector<Source> hash_sources(const Corpus& corpus, const std::function<void(
   };
   for (const Corpus::Root& root : corpus.roots()) {
     Source source{root.path, static_cast<int64_t>(root.files.size()), 0, {}};
-    const bool folder = fs::is_directory(root.path);
-    const HashState state = new_hash();
+    io::Hasher folder;
     for (const CorpusFile& file : root.files) {
-      const uint64_t hash = hash_file(file.path, buffer, count_bytes);
+      source.hash = hash_file(file.path, buffer, count_bytes);
       source.bytes += file.bytes;
-      source.hash = hex(hash);
-      const std::string line = fmt::format("{}\n{}\n{}\n", file.name, file.bytes, source.hash);
-      XXH3_64bits_update(state.get(), line.data(), line.size());
+      folder.update(fmt::format("{}\n{}\n{}\n", file.name, file.bytes, source.hash));
     }
-    if (folder) source.hash = hex(XXH3_64bits_digest(state.get()));
+    if (fs::is_directory(root.path)) source.hash = folder.digest();
     sources.push_back(std::move(source));
   }
   return sources;

@@ -11,12 +11,9 @@
 
 namespace prism::data {
 
-// Hashes are XXH3 (64 bits), written as 16 hexadecimal digits.
-uint64_t xxh3(std::string_view bytes);
-std::string hex(uint64_t hash);
-
-// What a path given by the user stood for. The hash of a file is that of its bytes on disk; the hash of a folder covers
-// the relative name, size and hash of each file read, so it does not change when the folder moves.
+// What a path given by the user stood for. Hashes are those of prism/io/hash.h. The hash of a file is that of its bytes
+// on disk; the hash of a folder covers the relative name, size and hash of each file read, so it does not change when
+// the folder moves.
 struct Source {
   std::string path;  // as given
   int64_t files = 0;

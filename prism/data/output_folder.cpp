@@ -26,7 +26,6 @@ OutputFolder::OutputFolder(const fs::path& path) : path_(fs::absolute(path).lexi
 }
 
 OutputFolder::~OutputFolder() {
-  if (kept_) return;
   std::error_code not_empty;
   fs::path folder = path_;
   for (int64_t i = 0; i < made_ && fs::remove(folder, not_empty); ++i) folder = folder.parent_path();

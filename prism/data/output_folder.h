@@ -6,8 +6,8 @@
 
 namespace prism::data {
 
-// A folder to write into, made when missing and locked against other writers while the object lives. Unless `keep` was
-// called, the folders that were made are removed again, as far as they are empty.
+// A folder to write into, made when missing and locked against other writers while the object lives. Of the folders
+// that were made, those left empty in the end are removed again.
 class OutputFolder {
  public:
   explicit OutputFolder(const std::filesystem::path& path);
@@ -15,12 +15,9 @@ class OutputFolder {
   OutputFolder(const OutputFolder&) = delete;
   OutputFolder& operator=(const OutputFolder&) = delete;
 
-  void keep() { kept_ = true; }
-
  private:
   std::filesystem::path path_;
   int64_t made_ = 0;  // how many of the path's last folders are ours
-  bool kept_ = false;
   io::FileDescriptor lock_;
 };
 

@@ -1,13 +1,13 @@
 #include "prism/data/sampler.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <stdexcept>
 
 #include "prism/data/permutation.h"
 #include "prism/io/error.h"
+#include "prism/io/hash.h"
 
 namespace prism::data {
 
@@ -79,6 +79,8 @@ void EvalWindows::read(int64_t index, std::span<int64_t> out) const {
   shards_.read(index * all_ / count_ * context_, out);
 }
 
-uint64_t batch_hash(std::span<const int64_t> tokens) { return XXH3_64bits(tokens.data(), tokens.size_bytes()); }
+std::string batch_hash(std::span<const int64_t> tokens) {
+  return io::hash_bytes({reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes()});
+}
 
 }  // namespace prism::data

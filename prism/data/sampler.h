@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "prism/data/shards.h"
 
@@ -61,7 +62,7 @@ class EvalWindows {
   int64_t count_ = 0;
 };
 
-// XXH3 of the tokens as little-endian int64, for telling whether two runs saw the same batch.
-uint64_t batch_hash(std::span<const int64_t> tokens);
+// Hash (prism/io/hash.h) of the tokens as little-endian int64, for telling whether two runs saw the same batch.
+std::string batch_hash(std::span<const int64_t> tokens);
 
 }  // namespace prism::data

@@ -1,7 +1,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <array>
@@ -13,6 +12,7 @@
 #include "prism/data/shards.h"
 #include "prism/io/atomic_file.h"
 #include "prism/io/error.h"
+#include "prism/io/hash.h"
 
 namespace prism::data {
 
@@ -55,15 +55,10 @@ void remove_files(const fs::path& folder, std::string_view split, std::string_vi
 
 struct ShardWriter::OpenShard {
   OpenShard(const fs::path& path, std::string name, int64_t token_bytes)
-      : file(path, O_WRONLY | O_CREAT | O_TRUNC), entry{std::move(name), 0, {}}, hash(XXH3_createState()) {
-    if (!hash) throw std::bad_alloc();
-    XXH3_64bits_reset(hash);
+      : file(path, O_WRONLY | O_CREAT | O_TRUNC), entry{std::move(name), 0, {}} {
     file.write_all(bytes_of(make_header(token_bytes, 0)));
     buffer.reserve(kBufferBytes);
   }
-  OpenShard(const OpenShard&) = delete;
-  OpenShard& operator=(const OpenShard&) = delete;
-  ~OpenShard() { XXH3_freeState(hash); }
 
   template <typename Token>
   void append(std::span<const uint32_t> tokens) {
@@ -81,15 +76,15 @@ struct ShardWriter::OpenShard {
   }
 
   void write_buffer() {
-    XXH3_64bits_update(hash, buffer.data(), buffer.size());
-    file.write_all({buffer.data(), buffer.size()});
+    hash.update(buffer);
+    file.write_all(buffer);
     buffer.clear();
   }
 
   // The count is known only now; until then the header says 0, which no reader accepts.
   void finish(int64_t token_bytes) {
     write_buffer();
-    entry.hash = hex(XXH3_64bits_digest(hash));
+    entry.hash = hash.digest();
     if (::lseek(file.get(), 0, SEEK_SET) != 0) io::throw_system_error("write", file.path(), errno);
     file.write_all(bytes_of(make_header(token_bytes, entry.tokens)));
     file.sync();
@@ -98,8 +93,8 @@ struct ShardWriter::OpenShard {
 
   io::FileDescriptor file;
   ShardEntry entry;
-  XXH3_state_t* hash;
-  std::vector<char> buffer;
+  io::Hasher hash;
+  std::string buffer;
 };
 
 int64_t token_bytes_for(int64_t vocab_size) { return vocab_size <= 65536 ? 2 : 4; }

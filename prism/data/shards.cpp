@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "prism/io/error.h"
+#include "prism/io/hash.h"
 
 namespace prism::data {
 
@@ -139,7 +139,7 @@ void Shards::read_part(const Part& part, int64_t first, std::span<int64_t> out) 
 void Shards::verify() const {
   for (size_t i = 0; i < parts_.size(); ++i) {
     const auto data = parts_[i].file.bytes().subspan(kShardHeaderBytes);
-    const std::string got = hex(XXH3_64bits(data.data(), data.size()));
+    const std::string got = io::hash_bytes({reinterpret_cast<const char*>(data.data()), data.size()});
     if (got == identity_.shards[i].hash) continue;
     throw Error(fmt::format("{}: expected tokens with XXH3 {}, got {}; the file is damaged", parts_[i].name,
                             identity_.shards[i].hash, got));

@@ -1,12 +1,12 @@
 #include "prism/data/split.h"
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
-#include "prism/data/identity.h"
 #include "prism/io/error.h"
 
 namespace prism::data {
@@ -17,7 +17,9 @@ constexpr size_t kHashedBytes = size_t{64} << 10;
 
 }  // namespace
 
-uint64_t document_hash(std::string_view first_piece) { return xxh3(first_piece.substr(0, kHashedBytes)); }
+uint64_t document_hash(std::string_view first_piece) {
+  return XXH3_64bits(first_piece.data(), std::min(first_piece.size(), kHashedBytes));
+}
 
 HeldOutChooser::HeldOutChooser(HeldOut held_out) : held_out_(held_out) {
   if (!(held_out.fraction >= 0 && held_out.fraction < 1)) {

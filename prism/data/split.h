@@ -13,7 +13,7 @@ struct HeldOut {
   int64_t documents = 0;
 };
 
-// XXH3 of the document's first 64 KiB. Its first piece is enough, for pieces of 128 KiB or more.
+// XXH3 (64 bits) of the document's first 64 KiB. Its first piece is enough, for pieces of 128 KiB or more.
 uint64_t document_hash(std::string_view first_piece);
 
 // A document is held out when its hash is at most a bound. So the choice does not depend on the order of the corpus, a

@@ -7,6 +7,7 @@
 #include <set>
 #include <thread>
 
+#include "prism/io/hash.h"
 #include "tests/data/helpers.h"
 
 namespace prism::data {
@@ -44,7 +45,7 @@ TEST_F(BuildTest, TheShardsHoldTheDocumentsInOrder) {
   ASSERT_EQ(result.train.sources.size(), 1u);
   EXPECT_EQ(result.train.sources[0].path, corpus.roots()[0].path);
   EXPECT_EQ(result.train.sources[0].bytes, corpus.bytes());
-  EXPECT_EQ(result.train.sources[0].hash, hex(xxh3(contents(corpus.roots()[0].path))));
+  EXPECT_EQ(result.train.sources[0].hash, io::hash_bytes(contents(corpus.roots()[0].path)));
 }
 
 TEST_F(BuildTest, TheResultDoesNotDependOnWorkersOrTheirPace) {
@@ -152,6 +153,17 @@ TEST_F(BuildTest, MalformedInputIsRefusedBeforeAnythingIsWritten) {
   for (int i = 0; i < 1000; ++i) lines += "{\"text\": \"fine\"}\n";
   const Corpus corpus({write(folder_ / "a.jsonl", lines + "{}\n")});
   EXPECT_TRUE(contains(message_of<Error>([&] { build(corpus, byte_encoder(), out_, {}); }), "a.jsonl line 1001: "));
+  EXPECT_FALSE(std::filesystem::exists(out_));
+}
+
+TEST_F(BuildTest, ACorpusThatChangesMeanwhileIsRefused) {
+  const std::string path = corpus_of(20);
+  const Corpus corpus({path});
+  const auto append = [&](const Progress& progress) {
+    if (progress.stage == Stage::kScan) std::ofstream(path, std::ios::app) << "one more\n";
+  };
+  EXPECT_TRUE(contains(message_of<Error>([&] { build(corpus, byte_encoder(), out_, {}, append); }),
+                       "the corpus changed while it was read: expected 20 documents"));
   EXPECT_FALSE(std::filesystem::exists(out_));
 }
 

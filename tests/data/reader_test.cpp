@@ -170,6 +170,18 @@ TEST(JsonLines, GiveOneDocumentALine) {
                        "a.jsonl line 1: expected a JSON object with a string field \"meta.text\""));
 }
 
+TEST(JsonLines, MayRunOverTheEndsOfBuffers) {
+  const TemporaryFolder folder;
+  std::mt19937 random(2);
+  Strings texts;
+  std::string lines;
+  for (int i = 0; i < 5000; ++i) {
+    texts.push_back(std::to_string(i) + std::string(random() % 400, 'x'));
+    lines += "{\"text\": \"" + texts.back() + "\"}\n";
+  }
+  EXPECT_TRUE(documents_of(write(folder / "a.jsonl", lines)) == texts);
+}
+
 TEST(JsonLines, CutLongDocumentsIntoPieces) {
   const TemporaryFolder folder;
   std::string text;
