@@ -48,18 +48,66 @@ void flatten(const toml::table& table, const std::string& prefix, std::vector<To
   }
 }
 
+int64_t line_of(std::string_view text, size_t position) {
+  return 1 + std::ranges::count(text.substr(0, position), '\n');
+}
+
+bool is_ascii(char character) { return static_cast<unsigned char>(character) < 0x80; }
+
+// Where a character beyond ASCII stands outside strings and comments, which TOML forbids, or first after a backslash
+// that ends a line. toml++ 3.3 has undefined behaviour for both (its issues 190 and 295).
+std::optional<size_t> stray_character(std::string_view text) {
+  std::string_view quotes;  // around the string we are in; none outside
+  for (size_t i = 0; i < text.size();) {
+    const auto rest = text.substr(i);
+    if (quotes.empty() && !is_ascii(rest[0])) return i;
+    if (quotes.empty() && rest[0] == '#') {
+      i = std::min(text.find('\n', i), text.size());
+    } else if (quotes.empty()) {
+      for (const std::string_view opening : {"'", "\"", "'''", "\"\"\""}) {
+        if (rest.starts_with(opening)) quotes = opening;
+      }
+      i += std::max<size_t>(quotes.size(), 1);
+    } else if (rest.starts_with(quotes)) {
+      i += quotes.size();
+      // Up to two quotes before the last three belong to the text.
+      for (int extra = 0; quotes.size() == 3 && extra < 2 && i < text.size() && text[i] == quotes[0]; ++extra) ++i;
+      quotes = {};
+    } else if (quotes[0] == '"' && rest[0] == '\\') {
+      const auto next = text.find_first_not_of(" \t\r\n", i + 1);
+      if (next != text.npos && next > i + 1 && !is_ascii(text[next])) return next;
+      i += 2;
+    } else {
+      if (quotes.size() == 1 && rest[0] == '\n') quotes = {};
+      ++i;
+    }
+  }
+  return std::nullopt;
+}
+
 // A path of a hundred thousand parts would overflow the stack inside the parser.
-void check_size(std::string_view text, std::string_view where) {
+std::optional<size_t> line_with_too_many_dots(std::string_view text) {
+  for (size_t begin = 0; begin < text.size();) {
+    const auto end = std::min(text.find('\n', begin), text.size());
+    if (std::ranges::count(text.substr(begin, end - begin), '.') > kMaxDots) return begin;
+    begin = end + 1;
+  }
+  return std::nullopt;
+}
+
+void check_text(std::string_view text, std::string_view where) {
   if (text.size() > kMaxBytes) {
     throw Error(fmt::format("{}: expected at most {} bytes, got {}; is this a configuration file?", where, kMaxBytes,
                             text.size()));
   }
-  for (int64_t number = 1; !text.empty(); ++number) {
-    const auto line = text.substr(0, text.find('\n'));
-    if (std::ranges::count(line, '.') > kMaxDots) {
-      throw Error(fmt::format("{}:{}: more than {} dots in one line", where, number, kMaxDots));
-    }
-    text.remove_prefix(std::min(line.size() + 1, text.size()));
+  if (const auto at = line_with_too_many_dots(text)) {
+    throw Error(fmt::format("{}:{}: more than {} dots in one line", where, line_of(text, *at), kMaxDots));
+  }
+  if (const auto at = stray_character(text)) {
+    throw Error(
+        fmt::format("{}:{}: invalid TOML: a character beyond ASCII stands outside quotes, or first after a "
+                    "backslash at the end of a line",
+                    where, line_of(text, *at)));
   }
 }
 
@@ -76,7 +124,8 @@ void refuse_twice(const std::vector<TomlEntry>& entries, std::string_view where)
 }  // namespace
 
 std::vector<TomlEntry> parse_toml(std::string_view text, std::string_view where) {
-  check_size(text, where);
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  check_text(text, where);
   std::vector<TomlEntry> entries;
   try {
     flatten(toml::parse(text), "", entries);
@@ -90,7 +139,7 @@ std::vector<TomlEntry> parse_toml(std::string_view text, std::string_view where)
 
 std::optional<json> parse_toml_value(std::string_view text) {
   try {
-    check_size(text, "");
+    check_text(text, "");
     const auto table = toml::parse(fmt::format("value = {}", text));
     const auto* node = table.get("value");
     return table.size() == 1 ? to_json(*node) : std::nullopt;

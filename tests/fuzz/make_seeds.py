@@ -55,6 +55,8 @@ SEEDS = {
         b"data.path = 2024-01-01T00:00:00Z\n[[train]]\n",
         b"optimizer.lr = nan\ncompare.seeds = [[], [{}]]\n",
         b"# \xff\n\x00",
+        b"-\xd1\x8b\0\0\0\0\0\0\0\0trar",
+        b'data.path = """\\\n\xc2\xa7"""',
         "data.path = '''\n\u540d\x7f\n'''".encode(),
         b"--set train.steps=5",
         b"--set compare.names=a, 'b',\"c\",[",

@@ -81,6 +81,17 @@ aux_betas = [0, 0.5])");
   EXPECT_EQ(config.where("train.steps"), "demo.toml:5: train.steps");
 }
 
+TEST(Config, ReadsLettersBeyondAsciiInEveryKindOfString) {
+  for (const char* text :
+       {"data.path = 'é' # é", "data.path = \"\\\\é\"", "data.path = '''\né'''", "data.path = \"\"\"\né\"\"\"",
+        "\xEF\xBB\xBF# é ' \" \ndata.path = \"\"\"\"\"é\"\"\"\"\"", "data.path = \"\\\"é\""}) {
+    EXPECT_TRUE(contains(config_of(text).string("data.path"), "é")) << text;
+  }
+  Config config(table());
+  config.set("data.path=été");
+  EXPECT_EQ(config.string("data.path"), "été");
+}
+
 TEST(Config, ReadsAFile) {
   const TemporaryFolder folder;
   write_file_atomically(folder / "demo.toml", "[train]\nsteps = 7\n");
@@ -178,6 +189,12 @@ INSTANTIATE_TEST_SUITE_P(
         {"Syntax", "[train]\nsteps 1", "demo.toml:2: invalid TOML"},
         {"BareWord", "optimizer.side = left", "demo.toml:1: invalid TOML"},
         {"BrokenUtf8", "# \xff\xfe", "demo.toml:1: invalid TOML"},
+        {"LetterBeyondAscii", "# é\nétapes = 1",
+         "demo.toml:2: invalid TOML: a character beyond ASCII stands outside quotes"},
+        {"LetterAfterAQuoteOfQuotes", "data.path = \"\"\"a\\\"\"\"\"\" é",
+         "demo.toml:1: invalid TOML: a character beyond ASCII"},
+        {"LetterAfterAContinuedLine", "data.path = \"\"\"\\\n§\"\"\"",
+         "demo.toml:2: invalid TOML: a character beyond ASCII"},
         {"Binary",
          std::string("\x7f"
                      "ELF\0\0\1",
