@@ -34,7 +34,7 @@ build:  ## compile the library and the programs into build/release
 test: setup  ## run all tests, the C++ ones and then the Python ones
 	@$(CONFIGURE) $(PRESET)
 	@$(BUILD) $(PRESET)-tests
-	@status=0; ctest --preset $(PRESET) || status=1; "$(PY)" -m pytest || status=1; exit $$status
+	@status=0; ctest --preset $(PRESET) || status=1; PYTHONPATH="$(CURDIR)/build/release/python" "$(PY)" -m pytest || status=1; exit $$status
 
 test-sanitize:  ## run the C++ tests under the address and undefined-behaviour sanitizers
 	@tools/setup.sh build

@@ -87,7 +87,7 @@ class Mixed(Optimizer):
         model: the module to train, or groups that name their optimizer, as `param_groups` makes them
 {documents}
 
-    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
     >>> optimizer = Mixed(model, lr=0.02, aux_lr=0.005)
     >>> model(torch.ones(2, 4)).sum().backward()
     >>> optimizer.step()

@@ -15,9 +15,9 @@ if torch.__version__ != TORCH_VERSION:
         f"prism_optim was built with torch {TORCH_VERSION}, but torch {torch.__version__} is running; build it again with "
         "`pip install --no-build-isolation --force-reinstall --no-deps .` in its source folder, or install that torch"
     )
-torch.ops.load_library(pathlib.Path(__file__).parent / "libprism_ops.so")
-
-ops: Any = torch.ops.prism
+_torch_ops: Any = torch.ops
+_torch_ops.load_library(pathlib.Path(__file__).parent / "libprism_ops.so")
+ops: Any = _torch_ops.prism
 
 
 class Option(TypedDict):

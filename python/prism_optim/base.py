@@ -9,7 +9,7 @@ import math
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,6 +18,16 @@ from ._library import defaults, ops
 
 # What a group may hold beside options: torch's own keys, and what a scheduler needs to start in the middle.
 _NOT_OPTIONS = frozenset({"params", "param_names", "optimizer", "initial_lr"})
+
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def _untraced(function: _F) -> _F:
+    """torch.compile leaves this function as it is: all its work is in the operators."""
+    disable: Any = torch.compiler.disable
+    compiled: _F = disable(function)
+    return compiled
 
 
 @dataclasses.dataclass
@@ -81,7 +91,6 @@ class Optimizer(torch.optim.Optimizer):
 
     # ---- groups
 
-    @torch._disable_dynamo
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds parameters with options of their own, as `torch.optim.Optimizer.add_param_group` does, and makes their state.
 
@@ -180,7 +189,7 @@ class Optimizer(torch.optim.Optimizer):
 
     # ---- the step
 
-    @torch.compiler.disable
+    @_untraced
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Takes one step. A parameter without a gradient stays as it is, and so does its state.
@@ -241,7 +250,6 @@ class Optimizer(torch.optim.Optimizer):
 
     # ---- saving and loading
 
-    @torch._disable_dynamo
     def state_dict(self) -> dict[str, Any]:
         """The state in torch's layout; with `skipped`, the number of cancelled steps, where a group has `skip_nonfinite`."""
         self._sync()
@@ -250,7 +258,6 @@ class Optimizer(torch.optim.Optimizer):
             result["skipped"] = self.skipped.clone()
         return result
 
-    @torch._disable_dynamo
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads what `state_dict` gave, options included.

@@ -45,7 +45,7 @@ def _trainable(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, Tensor]]
 
 def _module_rules(model: nn.Module, matrices: str, rest: str) -> list[Rule]:
     """What the types of the modules say beyond names and shapes."""
-    names = {parameter: name for name, parameter in reversed(list(model.named_parameters()))}
+    names: dict[Tensor, str] = {parameter: name for name, parameter in reversed(list(model.named_parameters()))}
     rules: dict[str, Rule] = {}
     for _, module, key, parameter in _trainable(model):
         name = names[parameter]
@@ -78,7 +78,8 @@ def default_rules(model: nn.Module, matrices: str = "prism", rest: str = "adamw"
 
 def _route(named: Sequence[tuple[str, Tensor]], rules: Sequence[Rule]) -> tuple[list[int], str]:
     lines = [{key: value for key, value in vars(rule).items() if key != "options"} for rule in rules]
-    return ops.route([p.detach() for _, p in named], [name for name, _ in named], json.dumps(lines))
+    taken, table = ops.route([p.detach() for _, p in named], [name for name, _ in named], json.dumps(lines))
+    return taken, table
 
 
 def _named(model: nn.Module) -> list[tuple[str, Tensor]]:
@@ -102,7 +103,7 @@ def routing(model: nn.Module, *, matrices: str = "prism", rest: str = "adamw", r
 
 def groups_table(groups: Sequence[Mapping[str, Any]]) -> str:
     """The same table for groups that exist: each group is a rule."""
-    named = []
+    named: list[tuple[str, Tensor]] = []
     rules = []
     for index, group in enumerate(groups):
         names = group.get("param_names") or [f"parameter.{len(named) + i}" for i in range(len(group["params"]))]
