@@ -1,118 +1,62 @@
-"""What holds on a GPU: the same updates as on the host, and steps that never wait for the device. Defined only where there is a GPU."""
-
-import copy
-
-import pytest
-import torch
+"""prism_optim on a GPU: the state follows the model, a step waits for nothing, and the numbers are the CPU's."""
 
 import prism_optim
+import pytest
+import torch
+from optim_cases import every_class, parameters, states, train, values
 
-ALL = ["Prism", "Muon", "TikhonovMuon", "AdamW", "Adam", "AdaGrad", "RMSprop", "SSD", "RMSspectral", "ADAspectral", "Shampoo", "SOAP"]
-NEVER_WAITING = [
-    ("Prism", {}),
-    ("Prism", {"covariance": "ema"}),
-    ("Prism", {"bias_correction": True, "side": "left"}),
-    ("Muon", {}),
-    ("TikhonovMuon", {}),
-    ("AdamW", {}),
-    ("Adam", {}),
-    ("AdaGrad", {}),
-    ("RMSprop", {}),
-]
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
-SHAPES = [(64, 48), (64, 48), (300, 520), (32, 256)]
+def to_cuda(named):
+    for _, p in named:
+        p.data, p.grad = p.data.cuda(), None if p.grad is None else p.grad.cuda()
 
 
-def make_parameters(device, dtype=torch.float32, shapes=SHAPES):
-    torch.manual_seed(0)
-    return [torch.nn.Parameter(torch.randn(shape, dtype=torch.float64).to(device, dtype)) for shape in shapes]
-
-
-def set_gradients(parameters, seed):
-    generator = torch.Generator().manual_seed(seed)
-    for p in parameters:
-        p.grad = torch.randn(p.shape, generator=generator, dtype=torch.float64).to(p.device, p.dtype)
-
-
-if torch.cuda.is_available():
-
-    @pytest.mark.parametrize("name", ALL)
-    def test_the_device_and_the_host_take_the_same_steps(name):
-        weights = {}
-        # SOAP's Adam depends on the basis, which is arbitrary in the null space of the first gradient: square ones have none.
-        shapes = [(64, 64), (64, 64), (300, 300)] if name == "SOAP" else SHAPES
-        for device in ("cpu", "cuda"):
-            parameters = make_parameters(device, torch.float64, shapes)
-            optimizer = getattr(prism_optim, name)(parameters, lr=0.01)
-            for step in range(5):
-                set_gradients(parameters, step)
-                optimizer.step()
-            weights[device] = [p.detach().cpu() for p in parameters]
-        for host, device in zip(weights["cpu"], weights["cuda"], strict=True):
-            torch.testing.assert_close(device, host, rtol=1e-6, atol=1e-8)
-
-    @pytest.mark.parametrize("name, options", NEVER_WAITING, ids=lambda value: str(value))
-    @pytest.mark.parametrize("skip", [False, True], ids=["plain", "skip_nonfinite"])
-    def test_a_step_never_waits_for_the_device(name, options, skip):
-        parameters = make_parameters("cuda")
-        optimizer = getattr(prism_optim, name)(parameters, lr=0.01, skip_nonfinite=skip, weight_decay=0.1, **options)
-        for step in range(3):
-            set_gradients(parameters, step)
-            torch.cuda.synchronize()
-            torch.cuda.set_sync_debug_mode("error")
-            try:
-                optimizer.step()
-            finally:
-                torch.cuda.set_sync_debug_mode("default")
-
-    @pytest.mark.parametrize("name", ALL)
-    def test_a_non_finite_gradient_changes_nothing_on_the_device(name):
-        parameters = make_parameters("cuda")
-        optimizer = getattr(prism_optim, name)(parameters, lr=0.01, skip_nonfinite=True, weight_decay=0.1)
-        set_gradients(parameters, 0)
+def train_on_cuda(optimizer, named, steps):
+    for step in range(steps):
+        generator = torch.Generator().manual_seed(100 + step)
+        for _, p in named:
+            p.grad = torch.randn(p.shape, generator=generator).cuda()
         optimizer.step()
-        weights = [p.detach().clone() for p in parameters]
-        state = copy.deepcopy(optimizer.state_dict()["state"])
-        parameters[1].grad[3, 5] = float("nan")
-        optimizer.step()
-        assert optimizer.skipped.item() == 1
-        assert all(torch.equal(p, before) for p, before in zip(parameters, weights, strict=True))
-        for index, fields in optimizer.state_dict()["state"].items():
-            for field, value in fields.items():
-                assert torch.equal(value, state[index][field]), (index, field)
 
-    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-    def test_sixteen_bit_weights_train_with_float32_state(dtype):
-        parameters = make_parameters("cuda", dtype)
-        optimizer = prism_optim.Prism(parameters, lr=0.01, master_weights=True)
-        set_gradients(parameters, 0)
-        optimizer.step()
-        for p in parameters:
-            assert p.dtype == dtype and torch.isfinite(p).all()
-            assert optimizer.state[p]["momentum"].dtype == torch.float32
-            torch.testing.assert_close(optimizer.state[p]["master"].to(dtype), p.detach(), rtol=0, atol=0)
 
-    def test_a_rate_on_the_device_is_read_at_each_step():
-        parameters = make_parameters("cuda")
-        optimizer = prism_optim.Prism(parameters, lr=torch.tensor(0.0, device="cuda"))
-        before = [p.detach().clone() for p in parameters]
-        set_gradients(parameters, 0)
-        optimizer.step()
-        assert all(torch.equal(p, b) for p, b in zip(parameters, before, strict=True))
-        optimizer.param_groups[0]["lr"].fill_(0.01)
-        optimizer.step()
-        assert not any(torch.equal(p, b) for p, b in zip(parameters, before, strict=True))
+@every_class
+def test_a_model_moved_to_the_gpu_trains_as_on_the_cpu(case):
+    here, there = parameters(case), parameters(case)
+    on_cpu, moved = case.make(here), case.make(there)
+    to_cuda(there)
+    train(on_cpu, here, 3)
+    train_on_cuda(moved, there, 3)
+    assert all(value.is_cuda for state in states(moved) for value in state.values())
+    torch.testing.assert_close([v.cpu() for v in values(there)], values(here), rtol=1e-2, atol=1e-3)
 
-    def test_a_moved_model_takes_its_state_along():
-        model = torch.nn.Linear(48, 64, bias=False)
-        optimizer = prism_optim.Prism(model.parameters(), lr=0.01)
-        set_gradients(model.parameters(), 0)
+
+@pytest.mark.parametrize("name", ["Prism", "Muon", "TikhonovMuon", "AdamW", "Adam", "AdaGrad", "RMSprop"])
+def test_a_step_makes_no_host_synchronisation(name):
+    params = [torch.nn.Parameter(torch.randn(8, 6, device="cuda")) for _ in range(3)]
+    for p in params:
+        p.grad = torch.randn_like(p)
+    optimizer = getattr(prism_optim, name)(params, lr=torch.tensor(0.1, device="cuda"), skip_nonfinite=True)
+    optimizer.found_inf, optimizer.grad_scale = torch.zeros(1, device="cuda"), torch.ones(1, device="cuda")
+    optimizer.step()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
         optimizer.step()
-        momentum = optimizer.state[model.weight]["momentum"].clone()
-        model.to("cuda")
-        set_gradients(model.parameters(), 1)
-        optimizer.step()
-        after = optimizer.state[model.weight]["momentum"]
-        assert after.is_cuda
-        torch.testing.assert_close(after.cpu(), torch.lerp(momentum, model.weight.grad.cpu(), 0.05))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@every_class
+def test_found_inf_on_the_device_changes_nothing(case):
+    named = parameters(case)
+    to_cuda(named)
+    optimizer = case.make(named, weight_decay=0.1)
+    train_on_cuda(optimizer, named, 1)
+    before, state = values(named), states(optimizer)
+    for _, p in named:
+        p.grad.fill_(float("inf"))
+    optimizer.found_inf = torch.ones(1, device="cuda")
+    optimizer.step()
+    torch.testing.assert_close(values(named), before, rtol=0, atol=0)
+    torch.testing.assert_close(states(optimizer), state, rtol=0, atol=0)
