@@ -51,7 +51,8 @@ class FieldFinder {
   bool parse_error(size_t, const std::string&, const json::exception& error) {
     const std::string_view message = error.what();
     const size_t code_end = message.find("] ");
-    return fail(fmt::format("invalid JSON ({})", message.substr(code_end == message.npos ? 0 : code_end + 2)));
+    return fail(
+        fmt::format("invalid JSON ({})", message.substr(code_end == std::string_view::npos ? 0 : code_end + 2)));
   }
 
   std::string problem() const {

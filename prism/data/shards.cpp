@@ -114,21 +114,21 @@ void Shards::read(int64_t first, std::span<int64_t> out) const {
 }
 
 void Shards::prefetch(int64_t first, int64_t count) const {
-  static const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  static const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   for_each_part(first, count, [&](const Part& part, int64_t offset, int64_t here) {
-    const auto begin = reinterpret_cast<uintptr_t>(data_of(part, offset)) / page * page;
-    const auto end = reinterpret_cast<uintptr_t>(data_of(part, offset + here));
+    const size_t begin = byte_offset(part, offset) / page * page;  // the mapping itself begins with a page
+    const size_t end = byte_offset(part, offset + here);
     // Advice only: the tokens are read all the same when it is refused.
-    ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_WILLNEED);
+    ::madvise(const_cast<std::byte*>(part.file.bytes().data() + begin), end - begin, MADV_WILLNEED);
   });
 }
 
-const std::byte* Shards::data_of(const Part& part, int64_t offset) {
-  return part.file.bytes().data() + kShardHeaderBytes + offset * part.header.token_bytes;
+size_t Shards::byte_offset(const Part& part, int64_t token) {
+  return kShardHeaderBytes + static_cast<size_t>(token * part.header.token_bytes);
 }
 
 void Shards::read_part(const Part& part, int64_t first, std::span<int64_t> out) const {
-  const std::byte* data = data_of(part, first);
+  const std::byte* data = part.file.bytes().data() + byte_offset(part, first);
   const int64_t largest = part.header.token_bytes == 2 ? widen<uint16_t>(data, out) : widen<uint32_t>(data, out);
   if (largest >= identity_.vocab_size) {
     throw Error(fmt::format("{}: expected token ids below {}, got {} within tokens {} … {}; the file is damaged",

@@ -95,7 +95,7 @@ class Shards {
   // Calls body(part, offset, count) for the stretch of each part.
   template <typename Body>
   void for_each_part(int64_t first, int64_t count, Body body) const;
-  static const std::byte* data_of(const Part& part, int64_t offset);
+  static size_t byte_offset(const Part& part, int64_t token);  // in its file
   void read_part(const Part& part, int64_t first, std::span<int64_t> out) const;
 
   Identity identity_;

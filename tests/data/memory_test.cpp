@@ -81,7 +81,7 @@ TEST_F(Memory, StaysBoundedForAGigabyteInOneDocument) {
 }
 
 TEST_F(Memory, StaysBoundedForAGigabyteInOneWord) {
-  expect_bounded(write_zstd(folder_ / "a.txt.zst", std::string(10'000'000, 'x'), 101));
+  expect_bounded(write_zstd(folder_ / "a.txt.zst", lines("x", 10'000'000), 101));
 }
 
 TEST_F(Memory, StaysBoundedForAGigabyteOfSmallDocuments) {
