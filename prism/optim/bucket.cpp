@@ -41,6 +41,8 @@ at::ScalarType field_type(Storage storage, const Options& options, at::ScalarTyp
   return storage == Storage::State ? state_type(options, weights) : compute_type_of(options, weights);
 }
 
+bool has_master(const Options& options, const Bucket& bucket) { return options.master_weights() && is_16_bit(bucket.type); }
+
 std::string who(const Options& options, const std::string& parameter) { return options.name() + ": '" + parameter + "'"; }
 
 Tensor part_of(const Options& options, const Bucket::Entry& entry, const Tensor& whole) {
@@ -119,19 +121,29 @@ void apply_update(const std::vector<Tensor>& weights, Tensor U, const Tensor& ma
   }
 }
 
-// Options that ask for other fields than the state was made with would go unheard.
-void check_fields(const Bucket& bucket, const Options& options, const std::vector<std::string>& names) {
-  const auto label = [&] { return who(options, entry_name(names, bucket.entries.front())); };
-  size_t expected = bucket.state["master"].defined() ? 1 : 0;
-  for (const auto& field : options.fields(bucket.shape)) {
-    const Tensor stack = bucket.state[field.name];
-    TORCH_CHECK(stack.defined() && stack.dim() == static_cast<int64_t>(field.shape.size()) + 1 &&
-                    stack.sizes().slice(1) == at::IntArrayRef(field.shape),
-                label(), " has no state '", field.name, "' for its present options; set options that change the state when the optimizer is made");
-    ++expected;
+constexpr const char* kWayOut = "; set options that change the state when the optimizer is made";
+
+// Options that ask for another state than was made would go unheard.
+void check_state(const Bucket& bucket, const Options& options, const std::vector<Tensor>& parameters,
+                 const std::vector<std::string>& names) {
+  for (const auto& entry : bucket.entries) {
+    const auto label = who(options, names.at(entry.parameter));
+    const auto parts = parts_of(parameters.at(entry.parameter), options, label);
+    const auto part = std::max<int64_t>(entry.part, 0);
+    TORCH_CHECK((entry.part >= 0) == (parts.size() > 1) && part < static_cast<int64_t>(parts.size()) &&
+                    working_shape(parts[part], options, label) == bucket.shape,
+                label, " had parts of shape ", at::IntArrayRef(bucket.shape), " when its state was made and has others now", kWayOut);
   }
-  TORCH_CHECK(bucket.state.size() == expected, label(), " has ", bucket.state.size(), " fields of state, but its present options use ",
-              expected, "; set options that change the state when the optimizer is made");
+  const auto first = who(options, entry_name(names, bucket.entries.front()));
+  auto fields = options.fields(bucket.shape);
+  if (has_master(options, bucket) || bucket.state["master"].defined()) fields.push_back({"master", bucket.shape});
+  for (const auto& field : fields) {
+    const Tensor stack = bucket.state[field.name];
+    TORCH_CHECK(stack.defined() && stack.dim() > 0 && stack.sizes().slice(1) == at::IntArrayRef(field.shape), first, " has no state '",
+                field.name, "' for its present options", kWayOut);
+  }
+  TORCH_CHECK(bucket.state.size() == fields.size(), first, " has ", bucket.state.size(), " fields of state, but its present options use ",
+              fields.size(), kWayOut);
 }
 
 Tensor stacked(const std::vector<Tensor>& parts, at::IntArrayRef shape, at::ScalarType type) {
@@ -192,7 +204,7 @@ State make_state(const Options& options, const Bucket& bucket, const std::vector
   for (const auto& field : options.fields(bucket.shape)) {
     state.add(field.name, stack(field.shape, field_type(field.storage, options, bucket.type), field.initial));
   }
-  if (options.master_weights() && is_16_bit(bucket.type)) {
+  if (has_master(options, bucket)) {
     state.add("master", stacked(weights, bucket.shape, at::kFloat).clone());
   }
   return state;
@@ -207,7 +219,7 @@ void follow(Bucket& bucket, const Options& options, const std::vector<Tensor>& p
                 " while parameters of its shape are ", lead.scalar_type(), " on ", lead.device(),
                 "; move all of them, or make the optimizer anew");
   }
-  check_fields(bucket, options, names);
+  check_state(bucket, options, parameters, names);
   if (lead.device() == bucket.device && lead.scalar_type() == bucket.type) return;
   bucket.device = lead.device();
   bucket.type = lead.scalar_type();

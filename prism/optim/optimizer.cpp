@@ -31,6 +31,9 @@ Optimizer::Optimizer(std::unique_ptr<Options> defaults)
 
 void Optimizer::add_param_group(const Parameters& parameters, const Options& options) {
   sync();  // names earlier groups first, so that theirs do not depend on this one
+  for (size_t p = 0; p < parameters.names.size(); ++p) {
+    TORCH_CHECK(parameters.tensors[p].defined(), "parameter '", parameters.names[p], "' is undefined");
+  }
   add_param_group(torch::optim::OptimizerParamGroup(parameters.tensors, options.copy()));
   groups_.emplace_back().names = parameters.names;
   try {
@@ -62,6 +65,7 @@ std::vector<std::vector<std::string>> Optimizer::names() const {
 }
 
 void Optimizer::sync() const {
+  at::NoGradGuard no_grad;  // masters are copies of weights
   size_t count = 0;
   std::unordered_set<std::string> seen_names;
   std::unordered_set<const void*> seen_tensors;

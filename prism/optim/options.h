@@ -60,7 +60,7 @@ class Options : public torch::optim::OptimizerOptions {
   // Torch's Adam, Adagrad and RMSprop add weight_decay·W to the gradient instead of decaying W.
   virtual bool couples_decay() const { return false; }
 
-  // The spectra behind the last direction, from the same gradient and the state after the step; none for elementwise methods.
+  // The spectra behind the last direction of a bucket of one, from its gradient and its state after the step; none for elementwise methods.
   virtual std::optional<Spectrum> spectrum(const Tensor& G, const State& state) const;
 
   virtual std::vector<Option> table();

@@ -38,29 +38,35 @@ Tensor gamma_factor(const PrismState& state, const PrismOptions& options, const 
 }
 
 void update(NoiseState& noise, const Tensor& D, const PrismOptions& options) {
+  if (D.numel() == 0) return;
   if (noise.average.C.defined()) average_update(noise.average, D, options.covariance_beta());
   if (noise.sketch.F.defined()) sketch_update(noise.sketch, D, options.covariance_beta());
 }
 
-// Ĉ/(1 − β₂ᵗ), times (γ_t/γ)².
+// Ĉ/(1 − β₂ᵗ); nothing for a side that has no state.
 Covariance current(const NoiseState& noise, const PrismState& state, const PrismOptions& options) {
   if (!noise.average.C.defined() && !noise.sketch.F.defined()) return {};
   Covariance covariance = noise.average.C.defined() ? noise.average : sketch_covariance(noise.sketch);
   const Tensor correction = 1 - at::pow(options.covariance_beta(), state.step.to(at::kDouble));
-  const Tensor factor = options.gamma_schedule()(state.step).square() / correction;
-  covariance.C = covariance.C * per_entry(factor, covariance.C).to(covariance.C.scalar_type());
+  covariance.C = covariance.C / per_entry(correction, covariance.C).to(covariance.C.scalar_type());
   return covariance;
 }
 
+// O = T (TᵀT + γ_t²·…)^(−1/2); the schedule's factor γ_t/γ goes into D or Ĉ, since it may differ between the matrices of a bucket.
 Tensor shaped(const Tensor& G, const Signal& signal, const PrismState& state, const PrismOptions& options) {
   if (options.gamma() == 0) return polar(signal.T, options.polar());
-  if (options.covariance() != CovarianceKind::Instant) {
-    return shape_with_covariance(signal.T, current(state.left, state, options), current(state.right, state, options),
-                                 options.shaping());
+  const bool scheduled = !options.gamma_schedule().is_constant_one();
+  if (options.covariance() == CovarianceKind::Instant) {
+    Tensor D = G - signal.M;
+    if (scheduled) D.mul_(gamma_factor(state, options, D));
+    return shape_momentum(signal.T, D, options.shaping());
   }
-  Tensor D = G - signal.M;
-  if (!options.gamma_schedule().is_constant_one()) D.mul_(gamma_factor(state, options, D));
-  return shape_momentum(signal.T, D, options.shaping());
+  Covariance left = current(state.left, state, options);
+  Covariance right = current(state.right, state, options);
+  for (Covariance* covariance : {&left, &right}) {
+    if (scheduled && covariance->C.defined()) covariance->C = covariance->C * gamma_factor(state, options, covariance->C).square();
+  }
+  return shape_with_covariance(signal.T, left, right, options.shaping());
 }
 
 }  // namespace
@@ -106,16 +112,9 @@ std::optional<Spectrum> PrismOptions::spectrum(const Tensor& G, const State& sta
   const Signal now = signal(G, prism, *this);
   const Tensor O = shaped(G, now, prism, *this);
   const Side used = resolved_side(gamma() > 0 ? side() : Side::Auto, G.size(-2), G.size(-1));
-  const Tensor factor = gamma_schedule().is_constant_one() ? Tensor() : gamma_schedule()(prism.step);
-  Spectrum result;
-  if (covariance() != CovarianceKind::Instant && gamma() > 0) {
-    result = prism::spectrum(now.T, current(used == Side::Left ? prism.left : prism.right, prism, *this), O, gamma(), used);
-  } else {
-    const Tensor D = G - now.M;
-    result = prism::spectrum(now.T, factor.defined() ? D * per_entry(factor, D) : D, O, gamma(), used);
-  }
-  if (factor.defined()) result.snr.mul_(per_entry(factor, result.snr));  // γ_t/γ was in D or Ĉ; SNR is reported without γ
-  return result;
+  const double gamma_now = gamma_schedule().is_constant_one() ? gamma() : gamma() * gamma_schedule()(prism.step).item<double>();
+  if (covariance() == CovarianceKind::Instant || gamma() == 0) return prism::spectrum(now.T, G - now.M, O, gamma_now, used);
+  return prism::spectrum(now.T, current(used == Side::Left ? prism.left : prism.right, prism, *this), O, gamma_now, used);
 }
 
 void PrismOptions::check() const {

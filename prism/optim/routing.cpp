@@ -13,8 +13,8 @@
 namespace prism {
 namespace {
 
-constexpr const char* kEmbeddings = R"((^|\.)(\w*embed\w*|wte|wpe|tok_\w+|pos_\w+|position\w*)(\.|$))";
-constexpr const char* kHeads = R"((^|\.)(lm_head|\w*head|output|classifier|score|embed_out|unembed\w*)\.weight$)";
+constexpr const char* kEmbeddings = R"((^|\.)(\w*embed\w*|\w*emb|wte|wpe|tok_\w+|pos_\w+|position\w*)(\.|$))";
+constexpr const char* kHeads = R"((^|\.)(lm_head|\w*head|output|classifier|score|embed_out|unembed\w*)\.weight$|^fc\.weight$)";
 
 std::string shape_text(at::IntArrayRef shape) {
   return shape.empty() ? "scalar" : c10::Join(" × ", shape);

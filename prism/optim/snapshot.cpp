@@ -77,12 +77,13 @@ Snapshot Optimizer::snapshot() const {
     for (const auto& bucket : groups_[g].buckets) {
       for (size_t i = 0; i < bucket.entries.size(); ++i) {
         for (const auto& [field, stack] : bucket.state) {
-          result.tensors.emplace_back(state_key(groups_[g].names, bucket.entries[i], field), stack[static_cast<int64_t>(i)]);
+          const Tensor value = stack[static_cast<int64_t>(i)].clone();
+          result.tensors.emplace_back(state_key(groups_[g].names, bucket.entries[i], field), value);
         }
       }
     }
   }
-  if (skipped_.defined()) result.tensors.emplace_back("skipped", skipped_);
+  if (skipped_.defined()) result.tensors.emplace_back("skipped", skipped_.clone());
   return result;
 }
 
