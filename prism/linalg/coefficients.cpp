@@ -9,31 +9,6 @@
 namespace prism {
 namespace {
 
-const std::vector<Polynomial> kJordan(5, {3.4445, -4.7750, 2.0315});
-
-const std::vector<Polynomial> kYou = {{4.0848, -6.8946, 2.9270},
-                                      {3.9505, -6.3029, 2.6377},
-                                      {3.7418, -5.5913, 2.3037},
-                                      {2.8769, -3.1427, 1.2046},
-                                      {2.8366, -3.0525, 1.2012}};
-
-const std::vector<Polynomial> kPolarExpressRaw = {{8.28721201814563, -23.595886519098837, 17.300387312530933},
-                                                  {4.107059111542203, -2.9478499167379106, 0.5448431082926601},
-                                                  {3.9486908534822946, -2.908902115962949, 0.5518191394370137},
-                                                  {3.3184196573706015, -2.488488024314874, 0.51004894012372},
-                                                  {2.300652019954817, -1.6689039845747493, 0.4188073119525673},
-                                                  {1.891301407787398, -1.2679958271945868, 0.37680408948524835},
-                                                  {1.8750014808534479, -1.2500016453999487, 0.3750001645474248},
-                                                  {1.875, -1.25, 0.375}};
-
-// Six decimals at least: fewer break the range. Diverges above 1, hence the bound.
-const std::vector<Polynomial> kMinimax9 = {{14.80094337, -144.4595382, 480.2615616, -617.0305152, 268.3831496},
-                                           {6.410621007, -15.35472243, 13.09394023, -4.358054242, 0.4929334429},
-                                           {3.629521295, -7.028789121, 6.474278279, -2.538754037, 0.3511528997}};
-constexpr double kMinimax9Bound = 1.02;
-
-const std::vector<Polynomial> kConverged(12, {2, -1.5, 0.5});
-
 // p(x/s): rounding may push a singular value a little above 1, where the raw polynomials of the early steps diverge.
 std::vector<Polynomial> with_safety(std::vector<Polynomial> polynomials, double s, size_t steps) {
   for (size_t k = 0; k < steps; ++k) {
@@ -51,13 +26,33 @@ struct NamedSet {
   double bound = 1;
 };
 
+// A table inside the function, since a user's global options may need it before the globals of this file exist.
 const std::map<std::string, NamedSet>& sets() {
   static const std::map<std::string, NamedSet> table = {
-      {"jordan", {kJordan}},
-      {"you", {kYou}},
-      {"polar_express", {with_safety(kPolarExpressRaw, 1.05, 5)}},
-      {"minimax9", {kMinimax9, kMinimax9Bound}},
-      {"converged", {kConverged}},
+      {"jordan", {std::vector<Polynomial>(5, {3.4445, -4.7750, 2.0315})}},
+      {"you",
+       {{{4.0848, -6.8946, 2.9270},
+         {3.9505, -6.3029, 2.6377},
+         {3.7418, -5.5913, 2.3037},
+         {2.8769, -3.1427, 1.2046},
+         {2.8366, -3.0525, 1.2012}}}},
+      {"polar_express",
+       {with_safety({{8.28721201814563, -23.595886519098837, 17.300387312530933},
+                     {4.107059111542203, -2.9478499167379106, 0.5448431082926601},
+                     {3.9486908534822946, -2.908902115962949, 0.5518191394370137},
+                     {3.3184196573706015, -2.488488024314874, 0.51004894012372},
+                     {2.300652019954817, -1.6689039845747493, 0.4188073119525673},
+                     {1.891301407787398, -1.2679958271945868, 0.37680408948524835},
+                     {1.8750014808534479, -1.2500016453999487, 0.3750001645474248},
+                     {1.875, -1.25, 0.375}},
+                    1.05, 5)}},
+      // Six decimals at least: fewer break the range. Diverges above 1, hence the bound.
+      {"minimax9",
+       {{{14.80094337, -144.4595382, 480.2615616, -617.0305152, 268.3831496},
+         {6.410621007, -15.35472243, 13.09394023, -4.358054242, 0.4929334429},
+         {3.629521295, -7.028789121, 6.474278279, -2.538754037, 0.3511528997}},
+        1.02}},
+      {"converged", {std::vector<Polynomial>(12, {2, -1.5, 0.5})}},
   };
   return table;
 }
