@@ -7,11 +7,10 @@ namespace prism {
 
 // How the n×n products of the Gram iteration are formed.
 //   Full   in the type of R, float32 or float64
-//   Split  on fp16 operands with float32 accumulation, as tensor cores do it; R, Z and Q are kept in float32. Where fp16 is too coarse,
-//          in the first two steps, an operand is split into two halves, x = h + l/2048 with h and l in fp16:
-//            RZ and (RZ)ᵀZ split the left operand (two products), for R carries the small eigenvalues;
-//            polynomials of degree 9 split both (three products), for their large terms cancel; R² of a quintic needs no split.
-//          Z is rounded once, so that R stays QᵀR₀Q to float32 accuracy and the later steps correct what the rounding did.
+//   Split  on fp16 operands with float32 accumulation, as tensor cores do it; R and Q are kept in float32. In the first two steps the
+//          products that carry R, RZ and (RZ)ᵀZ, split their left operand into two halves (two products), x = h + l/2048 with h and
+//          l in fp16: R holds the small eigenvalues. Z is rounded once, so that R stays QᵀR₀Q to float32 accuracy and the later steps
+//          correct what the rounding did. All other products are plain fp16: splitting them changes nothing (docs/accuracy.md).
 //          Emulated through ATen: for accuracy studies, not for speed.
 enum class Precision { Full, Split };
 
@@ -21,7 +20,7 @@ enum class Precision { Full, Split };
 // Rounding may make an eigenvalue of R slightly negative, after which it grows by a² a step: R is kept symmetric.
 Tensor gram_iteration(Tensor R, const Coefficients& coefficients, Precision precision = Precision::Full);
 
-// c₀I + c₁A + c₂A² + …, with ⌊(degree + 1)/2⌋ products for degree 2 and more.
+// c₀I + c₁A + c₂A² + … of symmetric A, for two or more coefficients; ⌊(degree + 1)/2⌋ products from degree 2 on.
 Tensor matrix_polynomial(const Tensor& A, const Polynomial& c);
 
 }  // namespace prism
