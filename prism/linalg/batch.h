@@ -28,7 +28,7 @@ Tensor largest_magnitude(const Tensor& X);
 // that dividing by it is exact. Dividing T and γD by it before their Gram lets 1e30 and 1e-30 neither overflow nor vanish.
 Tensor nearest_power_of_two(const Tensor& x, at::ScalarType type);
 
-// The power of two to divide by before a Gram: as above, but 1 for a batch on the host whose squares are far from the limits of float32. There
+// The power of two to divide by before a Gram: as above, but 1 for a batch on the host whose squares are far from the limits of its type. There
 // looking costs nothing, a division would cost a copy, and powers of two change no other bit.
 Tensor gram_scale(const Tensor& magnitude, at::ScalarType type);
 
