@@ -60,6 +60,10 @@ Outcome build_apart(const std::string& path, const std::filesystem::path& out) {
 
 class Memory : public testing::Test {
  protected:
+#ifdef __SANITIZE_ADDRESS__
+  void SetUp() override { GTEST_SKIP() << "the sanitizer keeps freed memory"; }
+#endif
+
   void expect_bounded(const std::string& path) {
     const Outcome outcome = build_apart(path, folder_ / "shards");
     EXPECT_EQ(outcome.status, 0);
