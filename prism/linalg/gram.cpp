@@ -7,7 +7,7 @@
 namespace prism {
 namespace {
 
-constexpr size_t kSplitSteps = 2;      // one leaves an error of 0.10 at condition 1e6, two 0.02 (Jordan, 192 × 128)
+constexpr double kTolerableGrowth = 20;  // of an error of fp16's size in R
 constexpr double kSplitFactor = 2048;  // 2¹¹: what fp16's 11-bit significand leaves over becomes normal numbers again
 
 // How a product takes its operands: as they are, for a symmetric result or any; rounded to fp16; the left one split
@@ -49,6 +49,13 @@ Polynomial around_one(Polynomial c) {
   return c;
 }
 
+// How much an error of R that step k leaves near zero has grown when R is last used: by a² in each step between.
+double growth_after(size_t k, const std::vector<Polynomial>& polynomials) {
+  double growth = 1;
+  for (size_t j = k + 1; j + 1 < polynomials.size(); ++j) growth *= polynomials[j][0] * polynomials[j][0];
+  return growth;
+}
+
 Tensor minus_identity(const Tensor& A) {
   Tensor E = A.clone();
   E.diagonal(0, -2, -1).sub_(1);
@@ -76,7 +83,7 @@ Tensor gram_iteration(Tensor R, const Coefficients& coefficients, Precision prec
     const Operands commuting = full && !quintic ? Operands::Full : symmetric;
     Q = Q.defined() ? product(Q, Z, commuting) : Z;
     if (k + 1 < polynomials.size()) {
-      const bool split = !full && k < kSplitSteps;
+      const bool split = !full && growth_after(k, polynomials) > kTolerableGrowth;
       const Tensor RZ = product(R, Z, split ? Operands::Split : commuting);
       R = product(RZ.mT(), Z, split ? Operands::Split : symmetric);  // (RZ)ᵀZ = ZRZ
       if (!full) R = symmetrised(R);

@@ -7,11 +7,12 @@ namespace prism {
 
 // How the n×n products of the Gram iteration are formed.
 //   Full   in the type of R, float32 or float64
-//   Split  on fp16 operands with float32 accumulation, as tensor cores do it; R and Q are kept in float32. In the first two steps the
-//          products that carry R, RZ and (RZ)ᵀZ, split their left operand into two halves (two products), x = h + l/2048 with h and
-//          l in fp16: R holds the small eigenvalues. Z is rounded once, so that R stays QᵀR₀Q to float32 accuracy and the later steps
-//          correct what the rounding did. All other products are plain fp16: splitting them changes nothing (docs/accuracy.md).
-//          Emulated through ATen: for accuracy studies, not for speed.
+//   Split  on fp16 operands with float32 accumulation, as tensor cores do it; R and Q are kept in float32. In the first steps (two for
+//          jordan, one for minimax9) the products that carry R, RZ and (RZ)ᵀZ, split their left operand into two halves (two
+//          products), x = h + l/2048 with h and l in fp16: R holds the small eigenvalues, and what rounding adds to them grows by a² a
+//          step. Z is rounded once, so that R stays QᵀR₀Q to float32 accuracy and the later steps correct what the rounding did. All
+//          other products are plain fp16: for R² a split changes nothing, for QZ it would pay only with T·Q split too.
+//          Emulated through ATen: for accuracy studies, not for speed. docs/accuracy.md has the measurements.
 enum class Precision { Full, Split };
 
 // The Newton-Schulz iteration on singular values, carried out on the Gram matrix R = XᵀX (symmetric, positive semidefinite, singular
