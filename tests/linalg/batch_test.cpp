@@ -1,0 +1,73 @@
+#include "prism/linalg/batch.h"
+
+#include "tests/close.h"
+#include "tests/linalg/matrices.h"
+
+namespace prism {
+namespace {
+
+using test::random;
+
+TEST(LargestMagnitude, IsTheLargestAbsoluteValueOfEachMatrix) {
+  Tensor X = random({2, 3, 4, 5});
+  X[1][2][3][4] = -17;
+  EXPECT_SAME(largest_magnitude(X), X.abs().amax({-2, -1}, true));
+  EXPECT_SAME(largest_magnitude(X.to(at::kFloat)), X.to(at::kFloat).abs().amax({-2, -1}, true).to(at::kDouble));
+}
+
+TEST(LargestMagnitude, OfEmptyMatricesIsZero) {
+  EXPECT_SAME(largest_magnitude(at::empty({3, 0, 5})), at::zeros({3, 1, 1}, at::kDouble));
+  EXPECT_SAME(largest_magnitude(at::empty({5, 0})), at::zeros({1, 1}, at::kDouble));
+  EXPECT_SAME(largest_magnitude(at::empty({0, 4, 5})), at::zeros({0, 1, 1}, at::kDouble));
+}
+
+TEST(NearestPowerOfTwo, IsWithinAFactorOfTheSquareRootOfTwo) {
+  for (const auto type : {at::kFloat, at::kDouble}) {
+    const Tensor x = at::logspace(-37.5, 37.5, 4001, 10, at::kDouble);
+    const Tensor power = nearest_power_of_two(x, type);
+    EXPECT_SAME(std::get<0>(at::frexp(power)), at::full_like(x, 0.5));  // each is exactly a power of two
+    const Tensor ratio = x / power;
+    EXPECT_GE(ratio.min().item<double>(), std::sqrt(0.5) * (1 - 1e-15));
+    EXPECT_LE(ratio.max().item<double>(), std::sqrt(2.0) * (1 + 1e-15));
+  }
+}
+
+TEST(NearestPowerOfTwo, StaysAmongTheNormalNumbersOfTheType) {
+  const Tensor x = at::tensor({0.0, 5e-324, 1e-310, 1e-45, 3.4e38, 1e300}, at::kDouble);
+  for (const auto type : {at::kFloat, at::kDouble}) {
+    const Tensor power = nearest_power_of_two(x, type);
+    EXPECT_SAME(std::get<0>(at::frexp(power)), at::full_like(x, 0.5));
+    const Tensor narrow = power.to(type);
+    const double smallest =
+        type == at::kDouble ? std::numeric_limits<double>::min() : std::numeric_limits<float>::min();
+    EXPECT_TRUE(narrow.isfinite().all().item<bool>()) << narrow;
+    EXPECT_TRUE(narrow.ge(smallest).all().item<bool>()) << narrow;
+    EXPECT_SAME(narrow.to(at::kDouble), power);
+  }
+}
+
+TEST(Divided, IsExactAlsoWhereTheScaleIsNoNumberOfTheType) {
+  const Tensor X = at::tensor({60000.0F, -3.0F}).view({1, 2}).to(at::kHalf);
+  EXPECT_SAME(divided(X, at::full({1, 1}, 65536.0, at::kDouble), at::kHalf), (X.to(at::kFloat) / 65536).to(at::kHalf));
+}
+
+TEST(Symmetrised, IsHalfTheSumWithTheTranspose) {
+  const Tensor A = random({2, 5, 5});
+  EXPECT_CLOSE(symmetrised(A), (A + A.mT()) / 2, 0.0);
+}
+
+TEST(NonzeroOrOne, ReplacesZerosOnly) {
+  EXPECT_SAME(nonzero_or_one(at::tensor({0.0, -2.0, 1e-300})), at::tensor({1.0, -2.0, 1e-300}));
+}
+
+TEST(CheckMatrix, SaysWhatWasExpectedAndWhatCame) {
+  EXPECT_MESSAGE(check_matrix("polar", Tensor()),
+                 "polar: expected a matrix or a batch of matrices, got an undefined tensor");
+  EXPECT_MESSAGE(check_matrix("polar", at::zeros({3})),
+                 "polar: expected a matrix or a batch of matrices (…, m, n), got shape [3]");
+  EXPECT_MESSAGE(check_matrix("polar", at::zeros({3, 2}, at::kLong)),
+                 "polar: expected floating-point numbers, got Long");
+}
+
+}  // namespace
+}  // namespace prism
