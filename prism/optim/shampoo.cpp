@@ -18,34 +18,23 @@ Tensor shampoo_direction(const Tensor& G, ShampooState& state, const ShampooOpti
   const RootOptions roots{.method = options.solver() == Solver::Exact ? RootMethod::Eigh : RootMethod::Coupled};
   accumulate(state.L, G.matmul(G.mT()), options.beta());
   accumulate(state.R, G.mT().matmul(G), options.beta());
-  if (!state.step.defined()) return inverse_root(state.L, 4, roots).matmul(G).matmul(inverse_root(state.R, 4, roots));  // L^(−1/4) G R^(−1/4)
-  const Tensor due = state.step.remainder(options.refresh()).eq(0).nonzero().squeeze(-1);
-  state.step.add_(1);
-  if (due.numel() > 0) {
-    state.L_root.index_copy_(0, due, inverse_root(state.L.index_select(0, due), 4, roots));
-    state.R_root.index_copy_(0, due, inverse_root(state.R.index_select(0, due), 4, roots));
-  }
-  return state.L_root.matmul(G).matmul(state.R_root);
+  return inverse_root(state.L, 4, roots).matmul(G).matmul(inverse_root(state.R, 4, roots));  // L^(−1/4) G R^(−1/4)
 }
 
 std::vector<Field> ShampooOptions::fields(at::IntArrayRef shape) const {
   const int64_t m = shape[shape.size() - 2];
   const int64_t n = shape[shape.size() - 1];
-  const Field L{"L", with_matrix_shape(shape, m, m), Storage::Compute};
-  const Field R{"R", with_matrix_shape(shape, n, n), Storage::Compute};
-  if (refresh() == 1) return {L, R};
-  return {L, R, {"step", {}, Storage::Counter}, {"L_root", L.shape, Storage::Compute}, {"R_root", R.shape, Storage::Compute}};
+  return {{"L", with_matrix_shape(shape, m, m), Storage::Compute}, {"R", with_matrix_shape(shape, n, n), Storage::Compute}};
 }
 
 Tensor ShampooOptions::direction(const Tensor& G, State& state) const {
-  ShampooState shampoo{state["L"], state["R"], state["step"], state["L_root"], state["R_root"]};
+  ShampooState shampoo{state["L"], state["R"]};
   return shampoo_direction(G, shampoo, *this);
 }
 
 void ShampooOptions::check() const {
   MatrixOptionsOf::check();
   TORCH_CHECK_VALUE(beta() >= 0 && beta() <= 1, "shampoo: beta must be from 0 to 1 (1 is a sum), got ", beta());
-  TORCH_CHECK_VALUE(refresh() >= 1, "shampoo: refresh must be 1 or more steps, got ", refresh());
   TORCH_CHECK_VALUE(solver() != Solver::Stacked, "shampoo: solver 'stacked' computes no roots; use 'gram' or 'exact'");
 }
 
@@ -53,7 +42,6 @@ std::vector<Option> ShampooOptions::table() {
   return MatrixOptionsOf::table() + std::vector<Option>{
                                         option("beta", beta_, "β of the averages L and R; 1 is the paper's sum"),
                                         option("solver", solver_, "of the fourth roots: gram is the coupled iteration, exact is eigh"),
-                                        option("refresh", refresh_, "steps between two computations of the roots"),
                                     };
 }
 

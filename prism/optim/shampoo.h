@@ -16,7 +16,6 @@ class ShampooOptions : public MatrixOptionsOf<ShampooOptions> {
 
   PRISM_OPTION(ShampooOptions, double, beta, = 1);
   PRISM_OPTION(ShampooOptions, Solver, solver, = Solver::Gram);  // of the roots: the coupled iteration, or eigh
-  PRISM_OPTION(ShampooOptions, int64_t, refresh, = 1);           // steps between two computations of the roots, which are kept meanwhile
 
  public:
   std::string name() const override { return "shampoo"; }
@@ -27,9 +26,7 @@ class ShampooOptions : public MatrixOptionsOf<ShampooOptions> {
 };
 
 struct ShampooState {
-  Tensor L, R;                 // (B, …, m, m) and (B, …, n, n)
-  Tensor step;                 // (B), undefined when every step computes the roots
-  Tensor L_root, R_root;       // L^(−1/4) and R^(−1/4) as of the last refresh; likewise
+  Tensor L, R;  // (B, …, m, m) and (B, …, n, n)
 };
 
 Tensor shampoo_direction(const Tensor& G, ShampooState& state, const ShampooOptions& options);
