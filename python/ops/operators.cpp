@@ -1,10 +1,12 @@
-// torch.ops.prism: the engine as stateless operators, one call per parameter group. The caller owns parameters, gradients and state;
-// options and layouts travel as JSON text.
+// torch.ops.prism: the engine as stateless operators, one call per parameter group. The caller owns parameters,
+// gradients and state; options and layouts travel as JSON text.
 //
 //   tables()                    every optimizer's options: {"prism": [{"name", "type", "doc", "default"}, …], …}
 //   check(optimizer, options)   refuses unknown names, wrong types and impossible settings
-//   make_state(…)               fresh stacked state, buckets in order of first appearance, and within a bucket its fields; with the layout:
-//                               {"names": […], "buckets": [{"entries": [[parameter, part], …], "shape": […], "fields": […]}, …]}
+//   make_state(…)               fresh stacked state, buckets in order of first appearance, and within a bucket its
+//   fields; with the layout:
+//                               {"names": […], "buckets": [{"entries": [[parameter, part], …], "shape": […], "fields":
+//                               […]}, …]}
 //   step_(…)                    one step of a group, on exactly those stacks
 //   all_finite(gradients)       a boolean on the device of the first
 //   spectra(…)                  names, and for each six tensors: singular values, SNR, gain, theory, ‖W‖, ‖O‖
@@ -63,30 +65,35 @@ std::vector<Bucket> buckets_of(const Json& layout, const Tensors& parameters, co
     std::vector<Bucket::Entry> entries;
     for (const auto& entry : line.at("entries")) entries.push_back({entry[0].get<size_t>(), entry[1].get<int64_t>()});
     const Tensor& lead = parameters.at(entries.at(0).parameter);
-    Bucket bucket{std::move(entries), line.at("shape").get<std::vector<int64_t>>(), lead.scalar_type(), lead.device(), {}};
+    Bucket bucket{
+        std::move(entries), line.at("shape").get<std::vector<int64_t>>(), lead.scalar_type(), lead.device(), {}};
     for (const auto& field : line.at("fields")) {
       TORCH_CHECK(used < state.size(), "step: the layout has more fields than the ", state.size(), " stacks of state");
       bucket.state.add(field.get<std::string>(), state[used++]);
     }
     buckets.push_back(std::move(bucket));
   }
-  TORCH_CHECK(used == state.size(), "step: the layout has ", used, " fields, but ", state.size(), " stacks of state came");
+  TORCH_CHECK(used == state.size(), "step: the layout has ", used, " fields, but ", state.size(),
+              " stacks of state came");
   return buckets;
 }
 
 Tensors dense_gradients(const Group& group, const OptionalTensors& gradients) {
-  TORCH_CHECK(gradients.size() == group.parameters.size() && group.names.size() == group.parameters.size(), group.options->name(), ": got ",
-              group.parameters.size(), " parameters, ", gradients.size(), " gradients and ", group.names.size(), " names");
+  TORCH_CHECK(gradients.size() == group.parameters.size() && group.names.size() == group.parameters.size(),
+              group.options->name(), ": got ", group.parameters.size(), " parameters, ", gradients.size(),
+              " gradients and ", group.names.size(), " names");
   Tensors result;
   for (size_t p = 0; p < gradients.size(); ++p) {
     const std::optional<Tensor> given = gradients.get(p);
     const Tensor& gradient = result.emplace_back(given ? *given : Tensor());
     if (!gradient.defined()) continue;
     const auto who = group.options->name() + ": the gradient of '" + group.names[p] + "'";
-    TORCH_CHECK(gradient.layout() == at::kStrided, who, " must be dense, got ", gradient.layout(), "; make it dense first");
+    TORCH_CHECK(gradient.layout() == at::kStrided, who, " must be dense, got ", gradient.layout(),
+                "; make it dense first");
     TORCH_CHECK(!gradient.is_complex(), who, " must be real, got ", gradient.scalar_type());
-    TORCH_CHECK(gradient.sizes() == group.parameters[p].sizes() && gradient.device() == group.parameters[p].device(), who, " must be ",
-                group.parameters[p].sizes(), " on ", group.parameters[p].device(), ", got ", gradient.sizes(), " on ", gradient.device());
+    TORCH_CHECK(gradient.sizes() == group.parameters[p].sizes() && gradient.device() == group.parameters[p].device(),
+                who, " must be ", group.parameters[p].sizes(), " on ", group.parameters[p].device(), ", got ",
+                gradient.sizes(), " on ", gradient.device());
   }
   return result;
 }
@@ -100,18 +107,20 @@ void check_fields(Group& group) {
       const Tensor stack = bucket.state[field.name];
       TORCH_CHECK(stack.defined() && stack.dim() == static_cast<int64_t>(field.shape.size()) + 1 &&
                       stack.sizes().slice(1) == at::IntArrayRef(field.shape),
-                  group.options->name(), ": '", entry_name(group.names, bucket.entries.front()), "' has no state '", field.name,
+                  group.options->name(), ": '", entry_name(group.names, bucket.entries.front()), "' has no state '",
+                  field.name,
                   "' for its present options; set options that change the state when the optimizer is made");
       ++expected;
     }
-    TORCH_CHECK(bucket.state.size() == expected, group.options->name(), ": '", entry_name(group.names, bucket.entries.front()), "' has ",
-                bucket.state.size(), " fields of state, but its present options use ", expected,
+    TORCH_CHECK(bucket.state.size() == expected, group.options->name(), ": '",
+                entry_name(group.names, bucket.entries.front()), "' has ", bucket.state.size(),
+                " fields of state, but its present options use ", expected,
                 "; set options that change the state when the optimizer is made");
   }
 }
 
-Group open_group(const Tensors& parameters, const OptionalTensors& gradients, const Tensors& state, const std::string& layout,
-                 const std::string& optimizer, const std::string& options) {
+Group open_group(const Tensors& parameters, const OptionalTensors& gradients, const Tensors& state,
+                 const std::string& layout, const std::string& optimizer, const std::string& options) {
   const Json parsed = Json::parse(layout);
   Group group{parse_options(optimizer, options), parsed.at("names").get<Names>(), parameters, {}, {}};
   group.gradients = dense_gradients(group, gradients);
@@ -134,9 +143,10 @@ std::string tables() {
 
 void check(const std::string& optimizer, const std::string& options) { parse_options(optimizer, options); }
 
-std::tuple<Tensors, std::string> make_stacks(const Tensors& parameters, const Names& names, const std::string& optimizer,
-                                             const std::string& options) {
-  TORCH_CHECK(names.size() == parameters.size(), optimizer, ": got ", parameters.size(), " parameters and ", names.size(), " names");
+std::tuple<Tensors, std::string> make_stacks(const Tensors& parameters, const Names& names,
+                                             const std::string& optimizer, const std::string& options) {
+  TORCH_CHECK(names.size() == parameters.size(), optimizer, ": got ", parameters.size(), " parameters and ",
+              names.size(), " names");
   const auto buckets = make_buckets(*parse_options(optimizer, options), parameters, names);
   Tensors stacks;
   for (const auto& bucket : buckets) {
@@ -146,8 +156,8 @@ std::tuple<Tensors, std::string> make_stacks(const Tensors& parameters, const Na
 }
 
 void step_(const Tensors& parameters, const OptionalTensors& gradients, const Tensors& state, const Tensor& lr,
-           const OptionalTensor& apply, const OptionalTensor& grad_scale, const std::string& layout, const std::string& optimizer,
-           const std::string& options) {
+           const OptionalTensor& apply, const OptionalTensor& grad_scale, const std::string& layout,
+           const std::string& optimizer, const std::string& options) {
   at::NoGradGuard no_grad;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   Group group = open_group(parameters, gradients, state, layout, optimizer, options);
@@ -169,8 +179,8 @@ Tensor finite(const Tensors& gradients) {
 }
 
 std::tuple<Names, Tensors> spectra(const Tensors& parameters, const OptionalTensors& gradients, const Tensors& state,
-                                   const OptionalTensor& grad_scale, const std::string& layout, const std::string& optimizer,
-                                   const std::string& options) {
+                                   const OptionalTensor& grad_scale, const std::string& layout,
+                                   const std::string& optimizer, const std::string& options) {
   at::NoGradGuard no_grad;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   Group group = open_group(parameters, gradients, state, layout, optimizer, options);
@@ -184,8 +194,8 @@ std::tuple<Names, Tensors> spectra(const Tensors& parameters, const OptionalTens
   for (const auto& bucket : group.buckets) {
     for (const auto& one : bucket_spectra(*group.options, bucket, group.names, group.parameters, group.gradients)) {
       names.push_back(one.name);
-      for (const auto& value : {one.spectrum.singular_values, one.spectrum.snr, one.spectrum.gain, one.spectrum.theory, one.weight_norm,
-                                one.update_norm}) {
+      for (const auto& value : {one.spectrum.singular_values, one.spectrum.snr, one.spectrum.gain, one.spectrum.theory,
+                                one.weight_norm, one.update_norm}) {
         values.push_back(value);
       }
     }
@@ -205,8 +215,10 @@ std::string rules_text(const std::string& matrices, const std::string& rest) {
   return lines.dump();
 }
 
-std::tuple<std::vector<int64_t>, std::string> route(const Tensors& parameters, const Names& names, const std::string& rules) {
-  TORCH_CHECK(names.size() == parameters.size(), "routing: got ", parameters.size(), " parameters and ", names.size(), " names");
+std::tuple<std::vector<int64_t>, std::string> route(const Tensors& parameters, const Names& names,
+                                                    const std::string& rules) {
+  TORCH_CHECK(names.size() == parameters.size(), "routing: got ", parameters.size(), " parameters and ", names.size(),
+              " names");
   Rules list;
   for (const auto& line : Json::parse(rules)) {
     list.push_back({.label = line.at("label").get<std::string>(),
@@ -233,11 +245,13 @@ TORCH_LIBRARY(prism, library) {
   library.def("default_rules(str matrices, str rest) -> str", &rules_text);
   library.def("make_state(Tensor[] parameters, str[] names, str optimizer, str options) -> (Tensor[], str)");
   library.def(
-      "step_(Tensor(a!)[] parameters, Tensor?[] gradients, Tensor(b!)[] state, Tensor lr, Tensor? apply, Tensor? grad_scale, "
+      "step_(Tensor(a!)[] parameters, Tensor?[] gradients, Tensor(b!)[] state, Tensor lr, Tensor? apply, Tensor? "
+      "grad_scale, "
       "str layout, str optimizer, str options) -> ()");
   library.def("all_finite(Tensor[] gradients) -> Tensor");
   library.def(
-      "spectra(Tensor[] parameters, Tensor?[] gradients, Tensor[] state, Tensor? grad_scale, str layout, str optimizer, str options) "
+      "spectra(Tensor[] parameters, Tensor?[] gradients, Tensor[] state, Tensor? grad_scale, str layout, str "
+      "optimizer, str options) "
       "-> (str[], Tensor[])");
   library.def("route(Tensor[] parameters, str[] names, str rules) -> (int[], str)");
 }
