@@ -1,0 +1,543 @@
+// What every optimizer must do. A new one is tested by being in the registry; its interesting settings add a line to `cases`.
+
+#include <filesystem>
+#include <limits>
+
+#include "tests/optim/helpers.h"
+
+namespace prism::test {
+namespace {
+
+struct Case {
+  std::string label;
+  std::string name;
+  Json options = Json::object();
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> list;
+  for (const auto& name : optimizer_names()) list.push_back({name, name});
+  list.push_back({"prism_plain", "prism", {{"nesterov", false}, {"solver", "stacked"}}});
+  list.push_back({"prism_corrected", "prism", {{"bias_correction", true}, {"solver", "exact"}}});
+  list.push_back({"prism_both", "prism", {{"side", "both"}}});
+  list.push_back({"prism_ema", "prism", {{"covariance", "ema"}, {"covariance_beta", 0.9}}});
+  list.push_back({"prism_ema_both", "prism", {{"covariance", "ema"}, {"side", "both"}}});
+  list.push_back({"prism_sketch", "prism", {{"covariance", "sketch"}, {"rank", 2}, {"covariance_beta", 0.9}}});
+  list.push_back({"prism_warm", "prism", {{"gamma_schedule", {{"warmup", 10}}}}});
+  list.push_back({"adam_amsgrad", "adam", {{"amsgrad", true}}});
+  list.push_back({"rmsprop_full", "rmsprop", {{"centered", true}, {"momentum", 0.5}}});
+  list.push_back({"adagrad_decaying", "adagrad", {{"lr_decay", 0.01}, {"initial_accumulator_value", 0.1}}});
+  list.push_back({"shampoo_averaged", "shampoo", {{"beta", 0.9}, {"solver", "exact"}}});
+  list.push_back({"soap_often", "soap", {{"refresh", 2}}});
+  return list;
+}
+
+void PrintTo(const Case& item, std::ostream* stream) { *stream << item.label << ' ' << item.options; }
+
+class Contract : public ::testing::TestWithParam<Case> {
+ protected:
+  bool takes_matrices() const { return make_options(GetParam().name)->takes_matrices(); }
+  bool couples_decay() const { return make_options(GetParam().name)->couples_decay(); }
+
+  Json options(const Json& more = Json::object()) const {
+    Json all = GetParam().options;
+    all.update(more);
+    return all;
+  }
+
+  std::unique_ptr<Optimizer> make(const NamedTensors& parameters, const Json& more = Json::object()) const {
+    return make_optimizer(GetParam().name, parameters, options(more));
+  }
+
+  // Two buckets of two, single ones of every proportion, stacked experts and a convolution.
+  NamedTensors model(at::ScalarType type = torch::kFloat32) const {
+    std::vector<std::pair<std::string, std::vector<int64_t>>> shapes = {
+        {"tall.0", {6, 4}}, {"wide.0", {4, 10}}, {"tall.1", {6, 4}},    {"wide.1", {4, 10}},
+        {"row", {1, 5}},    {"column", {5, 1}},  {"experts", {2, 3, 4}}, {"conv", {4, 2, 3, 3}}};
+    if (!takes_matrices()) {
+      shapes.push_back({"bias", {7}});
+      shapes.push_back({"scalar", {}});
+    }
+    NamedTensors parameters;
+    uint64_t seed = 1;
+    for (const auto& [name, shape] : shapes) parameters.emplace_back(name, parameter(random(shape, seed++, type)));
+    return parameters;
+  }
+
+  static void run(Optimizer& optimizer, const NamedTensors& parameters, int64_t first, int64_t last) {
+    for (int64_t t = first; t <= last; ++t) {
+      set_gradients(parameters, t);
+      optimizer.step();
+    }
+  }
+};
+
+TEST_P(Contract, SolvesAQuadratic) {  // ½‖W − A‖², with the learning rate falling to zero
+  const std::map<std::string, double> rates = {{"prism", 0.3},     {"muon", 0.1},  {"tikhonovmuon", 0.2}, {"adamw", 0.1},
+                                               {"adam", 0.1},      {"adagrad", 1}, {"rmsprop", 0.05},     {"ssd", 0.1},
+                                               {"rmsspectral", 0.02}, {"adaspectral", 0.2}, {"shampoo", 1}, {"soap", 0.1}};
+  constexpr int64_t kSteps = 200;
+  const double lr = rates.at(GetParam().name);
+  const auto W = parameter(torch::zeros({6, 4}, torch::kFloat64));
+  const auto A = random({6, 4}, 3);
+  const auto optimizer = make({{"w", W}}, {{"lr", lr}, {"weight_decay", 0}});
+  for (int64_t t = 0; t < kSteps; ++t) {
+    optimizer->param_groups()[0].options().set_lr(lr * static_cast<double>(kSteps - t) / kSteps);
+    optimizer->zero_grad();
+    (W - A).square().sum().mul(0.5).backward();
+    optimizer->step();
+  }
+  EXPECT_LT(((W - A).norm() / A.norm()).item<double>(), 0.02);
+}
+
+TEST_P(Contract, KeepsShapeAndTypeOfFloat64AndBFloat16Weights) {
+  for (const auto type : {torch::kFloat64, torch::kBFloat16}) {
+    const auto parameters = model(type);
+    const auto before = values_of(parameters);
+    const auto optimizer = make(parameters, {{"lr", 1.0}});  // far above the rounding of bfloat16 weights
+    run(*optimizer, parameters, 1, 2);
+    expect_finite(parameters);
+    for (size_t i = 0; i < before.size(); ++i) {
+      EXPECT_EQ(parameters[i].second.scalar_type(), type);
+      EXPECT_EQ(parameters[i].second.sizes(), before[i].sizes());
+      EXPECT_FALSE(torch::equal(parameters[i].second, before[i])) << parameters[i].first;
+    }
+  }
+}
+
+TEST_P(Contract, FollowsTheSamePathInFloat64) {  // what float32 computes is what float64 computes, rounded
+  // In directions without gradient SOAP's Adam makes whole steps of rounding noise; a square matrix has none.
+  const bool soap = GetParam().name == "soap";
+  const NamedTensors narrow = soap ? NamedTensors{{"square", parameter(random({5, 5}, 9, torch::kFloat32))}} : model();
+  NamedTensors wide;
+  for (const auto& [name, tensor] : narrow) wide.emplace_back(name, parameter(tensor.detach().to(torch::kFloat64)));
+  const auto first = make(narrow);
+  const auto second = make(wide);
+  for (int64_t t = 1; t <= 3; ++t) {
+    set_gradients(narrow, t);
+    for (size_t i = 0; i < wide.size(); ++i) wide[i].second.mutable_grad() = narrow[i].second.grad().to(torch::kFloat64);
+    first->step();
+    second->step();
+  }
+  for (size_t i = 0; i < wide.size(); ++i) EXPECT_CLOSE(narrow[i].second, wide[i].second, 1e-4) << narrow[i].first;
+}
+
+TEST_P(Contract, OnlyDecaysWhereGradientAndMomentumAreZero) {
+  const auto parameters = model(torch::kFloat64);
+  const auto before = values_of(parameters);
+  const double decay = couples_decay() ? 0 : 0.25;
+  const auto optimizer = make(parameters, {{"lr", 0.5}, {"weight_decay", decay}});
+  for (const auto& [name, tensor] : parameters) tensor.mutable_grad() = torch::zeros_like(tensor);
+  optimizer->step();
+  optimizer->step();
+  const double keep = 1 - 0.5 * decay;
+  for (size_t i = 0; i < before.size(); ++i) {
+    EXPECT_TRUE(torch::equal(parameters[i].second, before[i] * keep * keep)) << parameters[i].first;
+  }
+}
+
+TEST_P(Contract, LeavesParameterAndStateUntouchedWithoutGradient) {
+  const auto parameters = model();
+  const auto optimizer = make(parameters, {{"weight_decay", 0.1}});
+  run(*optimizer, parameters, 1, 2);
+  const auto weights = values_of(parameters);
+  const auto state = state_of(*optimizer);
+  set_gradients(parameters, 3);
+  parameters[2].second.mutable_grad() = Tensor();  // the second of its bucket
+  parameters[4].second.mutable_grad() = Tensor();  // alone in its bucket
+  optimizer->step();
+  const auto after = state_of(*optimizer);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const auto& [name, tensor] = parameters[i];
+    const bool missing = i == 2 || i == 4;
+    EXPECT_EQ(torch::equal(tensor, weights[i]), missing) << name;
+    for (const auto& [key, value] : state) {
+      if (!missing || !key.starts_with("state." + name + ".")) continue;
+      EXPECT_TRUE(torch::equal(value, after.at(key))) << key;
+    }
+  }
+}
+
+TEST_P(Contract, AMissingGradientDoesNotChangeWhatOthersOfTheBucketDo) {
+  const auto together = model();
+  const auto alone = NamedTensors{{"tall.0", parameter(together[0].second.detach())}};
+  const auto first = make(together);
+  const auto second = make(alone);
+  for (int64_t t = 1; t <= 3; ++t) {
+    set_gradients(together, t);
+    set_gradients(alone, t);
+    together[2].second.mutable_grad() = Tensor();
+    first->step();
+    second->step();
+  }
+  EXPECT_CLOSE(together[0].second, alone[0].second, 1e-6);
+}
+
+TEST_P(Contract, LeavesTheGradientUntouched) {
+  const auto parameters = model();
+  const auto optimizer = make(parameters, {{"weight_decay", 0.1}, {"maximize", true}});
+  for (int64_t t = 1; t <= 2; ++t) {
+    set_gradients(parameters, t);
+    std::vector<Tensor> gradients;
+    for (const auto& [name, tensor] : parameters) gradients.push_back(tensor.grad().clone());
+    optimizer->step();
+    for (size_t i = 0; i < gradients.size(); ++i) EXPECT_TRUE(torch::equal(parameters[i].second.grad(), gradients[i]));
+  }
+}
+
+TEST_P(Contract, DecaysExactlyOnce) {
+  constexpr double kRate = 0.25;
+  constexpr double kDecay = 0.5;
+  const auto decayed = model(torch::kFloat64);
+  const auto plain = copy_of(decayed);
+  const auto before = values_of(decayed);
+  const auto first = make(decayed, {{"lr", kRate}, {"weight_decay", kDecay}});
+  const auto second = make(plain, {{"lr", kRate}, {"weight_decay", 0}});
+  set_gradients(decayed, 1);
+  set_gradients(plain, 1);
+  if (couples_decay()) {
+    for (const auto& [name, tensor] : plain) tensor.mutable_grad() = tensor.grad() + kDecay * tensor.detach();
+  }
+  first->step();
+  second->step();
+  for (size_t i = 0; i < before.size(); ++i) {
+    const auto expected = couples_decay() ? plain[i].second.detach() : plain[i].second.detach() - kRate * kDecay * before[i];
+    EXPECT_CLOSE(decayed[i].second, expected, 1e-14) << decayed[i].first;
+  }
+}
+
+TEST_P(Contract, MaximizeMirrorsTheDescent) {
+  const auto up = model();
+  const auto down = copy_of(up);
+  const auto before = values_of(up);
+  const auto first = make(up, {{"maximize", true}, {"weight_decay", 0}});
+  const auto second = make(down, {{"weight_decay", 0}});
+  set_gradients(up, 1);
+  set_gradients(down, 1);
+  first->step();
+  second->step();
+  for (size_t i = 0; i < before.size(); ++i) {
+    EXPECT_CLOSE(up[i].second.detach() - before[i], before[i] - down[i].second.detach(), 1e-6) << up[i].first;
+  }
+}
+
+TEST_P(Contract, ABatchEqualsOneByOne) {
+  const auto together = model();
+  const auto apart = copy_of(together);
+  const auto batched = make(together);
+  std::vector<std::unique_ptr<Optimizer>> single;
+  for (const auto& item : apart) single.push_back(make({item}));
+  run(*batched, together, 1, 5);
+  for (size_t i = 0; i < apart.size(); ++i) run(*single[i], {apart[i]}, 1, 5);
+  for (size_t i = 0; i < apart.size(); ++i) EXPECT_CLOSE(together[i].second, apart[i].second, 2e-6) << apart[i].first;
+}
+
+// Loads what the first half of a run saved into an optimizer over the same parameters in another order, and compares the second halves.
+void expect_bitwise_resume(const std::function<std::unique_ptr<Optimizer>(const NamedTensors&, double lr)>& make,
+                           const NamedTensors& parameters, const std::function<void(const Optimizer&, Optimizer&)>& transfer) {
+  const auto run = [](Optimizer& optimizer, const NamedTensors& tensors, int64_t first, int64_t last) {
+    for (int64_t t = first; t <= last; ++t) {
+      set_gradients(tensors, t);
+      optimizer.step();
+    }
+  };
+  const auto original = make(parameters, 0.125);
+  run(*original, parameters, 1, 3);
+  NamedTensors copies = copy_of(parameters);
+  std::reverse(copies.begin(), copies.end());
+  const auto resumed = make(copies, 7.0);  // the saved rate must win
+  transfer(*original, *resumed);
+  expect_equal_state(state_of(*resumed), state_of(*original));
+  run(*original, parameters, 4, 6);
+  run(*resumed, copies, 4, 6);
+  expect_equal_weights(copies, parameters);
+  expect_equal_state(state_of(*resumed), state_of(*original));
+}
+
+TEST_P(Contract, ResumesBitForBitThroughTorchSave) {
+  const auto transfer = [](const Optimizer& from, Optimizer& to) {
+    std::stringstream stream;
+    torch::save(from, stream);
+    torch::load(to, stream);
+  };
+  const auto one_group = [&](const NamedTensors& parameters, double lr) { return make(parameters, {{"lr", lr}}); };
+  expect_bitwise_resume(one_group, model(), transfer);
+}
+
+TEST_P(Contract, ResumesBitForBitThroughSafetensorsWithTwoGroups) {
+  const auto path = std::filesystem::temp_directory_path() / ("prism_contract_" + GetParam().label + ".safetensors");
+  const auto transfer = [&](const Optimizer& from, Optimizer& to) {
+    from.save_safetensors(path);
+    to.load_safetensors(path);
+    EXPECT_EQ(to.group_options(0).to_json(), from.group_options(0).to_json());
+    EXPECT_EQ(to.group_options(1).to_json(), from.group_options(1).to_json());
+  };
+  const auto two_groups = [&](const NamedTensors& parameters, double lr) {
+    NamedTensors tall;
+    NamedTensors rest;
+    for (const auto& item : parameters) (item.first.starts_with("tall") ? tall : rest).push_back(item);
+    auto optimizer = make(tall, {{"lr", lr}});
+    optimizer->add_param_group(rest, *make_options(GetParam().name, options({{"lr", lr / 2}, {"weight_decay", 0.1}})));
+    return optimizer;
+  };
+  expect_bitwise_resume(two_groups, model(), transfer);
+  std::filesystem::remove(path);
+}
+
+TEST_P(Contract, ResumesBitForBitWithBFloat16WeightsStateAndMasters) {
+  const auto transfer = [](const Optimizer& from, Optimizer& to) { to.restore(from.snapshot()); };
+  const auto with_masters = [&](const NamedTensors& parameters, double lr) {
+    return make(parameters, {{"lr", lr}, {"master_weights", true}, {"state_dtype", "bfloat16"}});
+  };
+  expect_bitwise_resume(with_masters, model(torch::kBFloat16), transfer);
+}
+
+TEST_P(Contract, ASnapshotDoesNotChangeWithTheOptimizer) {
+  const auto parameters = model();
+  const auto optimizer = make(parameters);
+  run(*optimizer, parameters, 1, 1);
+  const auto expected = state_of(*optimizer);
+  const auto snapshot = optimizer->snapshot();
+  run(*optimizer, parameters, 2, 2);
+  optimizer->restore(snapshot);
+  expect_equal_state(state_of(*optimizer), expected);
+}
+
+TEST_P(Contract, StateIsNoPartOfTheGraph) {
+  const auto parameters = model(torch::kBFloat16);
+  const auto optimizer = make(parameters, {{"master_weights", true}});
+  for (const auto& [name, tensor] : optimizer->snapshot().tensors) EXPECT_FALSE(tensor.requires_grad()) << name;
+}
+
+TEST_P(Contract, TheStateOfALaterGroupExistsBeforeItsFirstStep) {
+  const auto parameters = model();
+  const auto optimizer = make({parameters[0]}, {{"lr", 0.125}});
+  run(*optimizer, {parameters[0]}, 1, 2);
+  optimizer->add_param_group(NamedTensors{parameters[1]}, *make_options(GetParam().name, options({{"lr", 0.25}})));
+  std::vector<Tensor> bare = {parameters[2].second};
+  optimizer->add_param_group(torch::optim::OptimizerParamGroup(bare));  // torch's form: defaults, and a name by position
+  EXPECT_EQ(optimizer->names(), (std::vector<std::vector<std::string>>{{"tall.0"}, {"wide.0"}, {"parameter.2"}}));
+  EXPECT_EQ(optimizer->group_options(1).lr(), 0.25);
+  EXPECT_EQ(optimizer->group_options(2).lr(), 0.125);
+  const auto untouched = state_of(*optimizer);
+  const auto weights = values_of(parameters);
+  std::stringstream stream;
+  torch::save(*optimizer, stream);
+  torch::load(*optimizer, stream);
+  expect_equal_state(state_of(*optimizer), untouched);
+  run(*optimizer, {parameters[0], parameters[1], parameters[2]}, 3, 3);
+  for (size_t i = 0; i < 3; ++i) EXPECT_FALSE(torch::equal(parameters[i].second, weights[i])) << parameters[i].first;
+
+  // The later group steps as an optimizer of its own would.
+  const auto alone = NamedTensors{{"wide.0", parameter(weights[1])}};
+  const auto other = make(alone, {{"lr", 0.25}});
+  run(*other, alone, 3, 3);
+  EXPECT_CLOSE(alone[0].second, parameters[1].second, 1e-6);
+}
+
+TEST_P(Contract, EvaluatesAClosureWithGradientsEnabledAndReturnsItsLoss) {
+  const auto W = parameter(random({6, 4}, 3));
+  const auto before = W.detach().clone();
+  const auto optimizer = make({{"w", W}});
+  torch::NoGradGuard no_grad;
+  const auto loss = optimizer->step([&] {
+    optimizer->zero_grad();
+    auto value = W.square().sum();
+    value.backward();
+    return value;
+  });
+  EXPECT_EQ(loss.item<double>(), before.square().sum().item<double>());
+  EXPECT_FALSE(torch::equal(W, before));
+  optimizer->zero_grad();
+  EXPECT_FALSE(W.grad().defined() && W.grad().any().item<bool>());
+}
+
+TEST_P(Contract, ObeysTorchsLearningRateSchedulers) {
+  const auto parameters = model();
+  const auto optimizer = make(parameters, {{"lr", 0.5}, {"weight_decay", 0}});
+  torch::optim::StepLR scheduler(*optimizer, /*step_size=*/1, /*gamma=*/0);
+  run(*optimizer, parameters, 1, 1);
+  scheduler.step();
+  scheduler.step();  // torch's first call counts, the second multiplies
+  const auto weights = values_of(parameters);
+  run(*optimizer, parameters, 2, 2);  // at a rate of zero
+  for (size_t i = 0; i < weights.size(); ++i) EXPECT_TRUE(torch::equal(parameters[i].second, weights[i]));
+}
+
+TEST_P(Contract, ANonFiniteGradientOfOneGroupChangesNothingAndIsCounted) {
+  for (const double poison : {std::numeric_limits<double>::quiet_NaN(), -std::numeric_limits<double>::infinity()}) {
+    const auto parameters = model();
+    const NamedTensors first(parameters.begin(), parameters.begin() + 2);
+    const NamedTensors second(parameters.begin() + 2, parameters.end());
+    const auto optimizer = make(first, {{"skip_nonfinite", true}, {"weight_decay", 0.1}});
+    optimizer->add_param_group(second, *make_options(GetParam().name, options()));
+    run(*optimizer, parameters, 1, 2);
+    const auto weights = values_of(parameters);
+    auto state = state_of(*optimizer);
+    set_gradients(parameters, 3);
+    parameters.back().second.mutable_grad().view(-1)[0] = poison;
+    optimizer->step();
+    for (size_t i = 0; i < weights.size(); ++i) EXPECT_TRUE(torch::equal(parameters[i].second, weights[i]));
+    EXPECT_EQ(optimizer->skipped().item<int64_t>(), 1);
+    state["skipped"].add_(1);
+    expect_equal_state(state_of(*optimizer), state);
+    run(*optimizer, parameters, 3, 3);
+    EXPECT_EQ(optimizer->skipped().item<int64_t>(), 1);
+    EXPECT_FALSE(torch::equal(parameters[0].second, weights[0]));
+    expect_finite(parameters);
+  }
+}
+
+// The flag that keeps the decision on the device.
+TEST_P(Contract, TheApplyFlagOfABucketIsAllOrNothing) {
+  Json settings = options({{"weight_decay", 0.1}});
+  if (GetParam().options.empty() && make_options(GetParam().name)->to_json().contains("eps") && !takes_matrices()) settings["eps"] = 0;
+  const auto chosen = make_options(GetParam().name, settings);
+  const auto flagged = NamedTensors{{"a", parameter(random({6, 4}, 1, torch::kFloat32))}, {"b", parameter(random({6, 4}, 2, torch::kFloat32))}};
+  const auto plain = copy_of(flagged);
+  const auto tensors = [](const NamedTensors& named) { return std::vector<Tensor>{named[0].second, named[1].second}; };
+  torch::NoGradGuard no_grad;
+  auto guarded = make_buckets(*chosen, tensors(flagged), {"a", "b"});
+  auto free = make_buckets(*chosen, tensors(plain), {"a", "b"});
+  ASSERT_EQ(guarded.size(), 1);
+  const auto lr = torch::tensor(0.5, torch::kFloat64);
+  const auto initial = values_of(flagged);
+  const std::vector<Tensor> poisoned = {torch::full({6, 4}, std::numeric_limits<float>::quiet_NaN()), random({6, 4}, 3, torch::kFloat32)};
+  step_bucket(*chosen, guarded[0], tensors(flagged), poisoned, {.lr = lr, .apply = torch::tensor(false), .grad_scale = {}});
+  for (size_t i = 0; i < 2; ++i) EXPECT_TRUE(torch::equal(flagged[i].second, initial[i]));
+  for (const auto& [name, stack] : guarded[0].state) EXPECT_TRUE(torch::equal(stack, free[0].state[name])) << name;
+
+  const std::vector<Tensor> gradients = {random({6, 4}, 4, torch::kFloat32), random({6, 4}, 5, torch::kFloat32)};
+  const std::vector<Tensor> doubled = {gradients[0] * 2, gradients[1] * 2};
+  step_bucket(*chosen, guarded[0], tensors(flagged), doubled, {.lr = lr, .apply = torch::tensor(true), .grad_scale = torch::tensor(2.0)});
+  step_bucket(*chosen, free[0], tensors(plain), gradients, {.lr = lr, .apply = {}, .grad_scale = {}});
+  expect_equal_weights(flagged, plain);
+  for (const auto& [name, stack] : guarded[0].state) EXPECT_TRUE(torch::equal(stack, free[0].state[name])) << name;
+}
+
+TEST_P(Contract, KeepsItsStateInTheTypeAskedFor) {
+  const std::map<std::string, at::ScalarType> types = {
+      {"float32", torch::kFloat32}, {"float64", torch::kFloat64}, {"bfloat16", torch::kBFloat16}};
+  for (const auto& [word, type] : types) {
+    for (const auto weights : {torch::kFloat32, torch::kFloat64, torch::kBFloat16}) {
+      const auto parameters = model(weights);
+      const auto optimizer = make(parameters, {{"state_dtype", word}});
+      run(*optimizer, parameters, 1, 3);
+      expect_finite(parameters);
+      for (const auto& [name, tensor] : state_of(*optimizer)) {
+        if (!name.ends_with(".momentum") && !name.ends_with(".exp_avg")) continue;
+        EXPECT_EQ(tensor.scalar_type(), type) << name;
+      }
+    }
+  }
+}
+
+TEST_P(Contract, MasterWeightsTakeStepsTooSmallForBFloat16) {
+  const auto parameters = model(torch::kBFloat16);
+  NamedTensors reference;
+  for (const auto& [name, tensor] : parameters) reference.emplace_back(name, parameter(tensor.detach().to(torch::kFloat32)));
+  const Json small = {{"lr", 1e-4}, {"weight_decay", 0.1}};
+  Json with_masters = small;
+  with_masters["master_weights"] = true;
+  const auto optimizer = make(parameters, with_masters);
+  const auto full = make(reference, small);
+  for (int64_t t = 1; t <= 4; ++t) {
+    set_gradients(parameters, t);
+    for (size_t i = 0; i < parameters.size(); ++i) reference[i].second.mutable_grad() = parameters[i].second.grad().to(torch::kFloat32);
+    optimizer->step();
+    full->step();
+  }
+  const auto state = state_of(*optimizer);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const auto& [name, tensor] = reference[i];
+    const auto master = state.at("state." + name + ".master");
+    if (couples_decay()) {  // its gradient sees the rounded weight
+      EXPECT_CLOSE(master.view(tensor.sizes()), tensor, 1e-3) << name;
+    } else {
+      EXPECT_TRUE(torch::equal(master.view(tensor.sizes()), tensor)) << name;
+    }
+    EXPECT_TRUE(torch::equal(master.view(tensor.sizes()).to(torch::kBFloat16), parameters[i].second)) << name;
+  }
+}
+
+TEST_P(Contract, FollowsParametersMovedToAnotherType) {
+  for (const auto& [from, to] : {std::pair(torch::kFloat32, torch::kFloat64), std::pair(torch::kFloat64, torch::kFloat32),
+                                 std::pair(torch::kFloat32, torch::kBFloat16)}) {
+    const auto parameters = model(from);
+    const auto optimizer = make(parameters, {{"master_weights", true}});
+    run(*optimizer, parameters, 1, 2);
+    NamedTensors fresh;
+    for (const auto& [name, tensor] : parameters) {
+      tensor.mutable_grad() = Tensor();
+      tensor.set_data(tensor.detach().to(to));  // what Module::to does
+      fresh.emplace_back(name, parameter(tensor.detach()));
+    }
+    run(*optimizer, parameters, 3, 4);
+    expect_finite(parameters);
+    std::map<std::string, at::ScalarType> types;
+    for (const auto& [name, tensor] : state_of(*optimizer)) types[name] = tensor.scalar_type();
+    for (const auto& [name, tensor] : state_of(*make(fresh, {{"master_weights", true}}))) EXPECT_EQ(types.at(name), tensor.scalar_type()) << name;
+  }
+}
+
+TEST_P(Contract, TakesEmptyListsAndEmptyMatrices) {
+  const auto none = make({});
+  none->step();
+  std::stringstream stream;
+  torch::save(*none, stream);
+  torch::load(*none, stream);
+  for (const auto& shape : std::vector<std::vector<int64_t>>{{0, 4}, {4, 0}, {0, 3, 4}}) {
+    const auto parameters = NamedTensors{{"empty", parameter(torch::zeros(shape))}};
+    const auto optimizer = make(parameters, {{"skip_nonfinite", true}});
+    run(*optimizer, parameters, 1, 2);
+    EXPECT_EQ(parameters[0].second.sizes(), at::IntArrayRef(shape));
+  }
+}
+
+TEST_P(Contract, SaysEveryOptionInItsTable) {
+  const auto options = make_options(GetParam().name, GetParam().options);
+  const Json json = options->to_json();
+  EXPECT_EQ(make_options(GetParam().name, json)->to_json(), json);
+  for (const auto& line : options->table()) {
+    EXPECT_FALSE(line.doc.empty()) << line.name;
+    EXPECT_FALSE(line.type.empty()) << line.name;
+    EXPECT_EQ(line.get(), json.at(line.name));
+  }
+}
+
+std::string label_of(const ::testing::TestParamInfo<Case>& info) { return info.param.label; }
+INSTANTIATE_TEST_SUITE_P(Optimizers, Contract, ::testing::ValuesIn(cases()), label_of);
+
+class ExtremeGradients : public ::testing::TestWithParam<Case> {};
+
+TEST_P(ExtremeGradients, GiveTheUpdateOfOrdinaryOnes) {  // orthogonalised updates do not see the scale
+  for (const double scale : {1e30, 1e-30}) {
+    NamedTensors ordinary;
+    for (const auto& shape : std::vector<std::vector<int64_t>>{{6, 4}, {4, 10}, {1, 5}, {5, 1}}) {
+      ordinary.emplace_back("w" + std::to_string(ordinary.size()), parameter(torch::zeros(shape)));
+    }
+    const auto extreme = copy_of(ordinary);
+    const auto first = make_optimizer(GetParam().name, ordinary, GetParam().options);
+    const auto second = make_optimizer(GetParam().name, extreme, GetParam().options);
+    for (int64_t t = 1; t <= 3; ++t) {
+      set_gradients(ordinary, t);
+      set_gradients(extreme, t);
+      for (const auto& [name, tensor] : extreme) tensor.mutable_grad().mul_(scale);
+      first->step();
+      second->step();
+    }
+    for (size_t i = 0; i < ordinary.size(); ++i) EXPECT_CLOSE(extreme[i].second, ordinary[i].second, 1e-4) << scale;
+  }
+}
+
+std::vector<Case> scale_free() {
+  std::vector<Case> list;
+  for (const auto& item : cases()) {
+    if (item.name == "prism" || item.name == "muon" || item.name == "tikhonovmuon") list.push_back(item);
+  }
+  return list;
+}
+INSTANTIATE_TEST_SUITE_P(Optimizers, ExtremeGradients, ::testing::ValuesIn(scale_free()), label_of);
+
+}  // namespace
+}  // namespace prism::test

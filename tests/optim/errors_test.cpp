@@ -1,0 +1,251 @@
+// Every message, once.
+
+#include <filesystem>
+#include <fstream>
+
+#include "prism/io/safetensors.h"
+#include "tests/optim/helpers.h"
+
+namespace prism::test {
+namespace {
+
+TEST(Messages, RefuseImpossibleOptions) {
+  struct Line {
+    const char* name;
+    Json options;
+    const char* message;
+  };
+  const Json schedule = {{"kind", "cosine"}, {"warmup", 10}, {"total", 10}};
+  const std::vector<Line> lines = {
+      {"sgd", Json::object(), "unknown optimizer 'sgd'; expected one of prism, muon, tikhonovmuon, adamw, adam, adagrad, rmsprop, ssd, rmsspectral, adaspectral, shampoo, soap"},
+      {"muon", Json::array(), "muon: expected options as a JSON object, got []"},
+      {"ssd", {{"momentum", 1}}, "ssd: unknown option 'momentum'; the options are lr, weight_decay, maximize, skip_nonfinite, state_dtype, master_weights, split, fold, solver, coefficients, steps"},
+      {"muon", {{"lr", "fast"}}, "option 'lr': expected number, got \"fast\""},
+      {"muon", {{"steps", 2.5}}, "option 'steps': expected integer, got 2.5"},
+      {"muon", {{"nesterov", 1}}, "option 'nesterov': expected boolean, got 1"},
+      {"muon", {{"split", {1, "a"}}}, "option 'split': expected integers, got [1,\"a\"]"},
+      {"adam", {{"betas", {0.9}}}, "option 'betas': expected pair, got [0.9]"},
+      {"muon", {{"coefficients", 3}}, "option 'coefficients': expected coefficients, got 3"},
+      {"prism", {{"gamma_schedule", {{"kid", 1}}}}, "option 'gamma_schedule': expected schedule, got {\"kid\":1}"},
+      {"prism", {{"side", "top"}}, "option 'side': expected auto|left|right|both, got \"top\""},
+      {"prism", {{"covariance", "full"}}, "option 'covariance': expected instant|ema|sketch, got \"full\""},
+      {"muon", {{"solver", "qr"}}, "option 'solver': expected gram|stacked|exact, got \"qr\""},
+      {"muon", {{"scale", "big"}}, "option 'scale': expected moonlight|spectral|none, got \"big\""},
+      {"muon", {{"fold", "no"}}, "option 'fold': expected auto|flatten|batch, got \"no\""},
+      {"muon", {{"state_dtype", "fp8"}}, "option 'state_dtype': expected auto|float32|float64|bfloat16, got \"fp8\""},
+      {"muon", {{"lr", -1}}, "muon: lr must be 0 or more, got -1"},
+      {"adamw", {{"weight_decay", -0.5}}, "adamw: weight_decay must be 0 or more, got -0.5"},
+      {"muon", {{"split", {4, 0}}}, "muon: split takes the number of rows of each part, got 0"},
+      {"muon", {{"steps", -1}}, "muon: steps must be 1 or more (0 for the length of the coefficient set), got -1"},
+      {"muon", {{"solver", "exact"}, {"steps", 3}}, "muon: solver 'exact' runs no iteration; leave out coefficients and steps"},
+      {"ssd", {{"solver", "exact"}, {"coefficients", "jordan"}}, "ssd: solver 'exact' runs no iteration; leave out coefficients and steps"},
+      {"muon", {{"momentum", 1}}, "muon: momentum must be from 0 to below 1, got 1"},
+      {"prism", {{"gamma", -1}}, "prism: gamma must be 0 or more, got -1"},
+      {"prism", {{"covariance_beta", 1}}, "prism: covariance_beta must be from 0 to below 1, got 1"},
+      {"prism", {{"rank", 0}}, "prism: rank must be 1 or more, got 0"},
+      {"prism", {{"solver", "stacked"}, {"covariance", "ema"}}, "prism: solver 'stacked' needs covariance 'instant', got 'ema'; use solver 'gram' or 'exact'"},
+      {"prism", {{"solver", "stacked"}, {"side", "both"}}, "prism: solver 'stacked' has no side 'both'; use solver 'gram' or 'exact'"},
+      {"prism", {{"steps", 3}, {"side", "both"}}, "prism: side 'both' uses the coupled inverse root; leave out coefficients and steps"},
+      {"prism", {{"gamma_schedule", schedule}}, "prism: gamma_schedule: total must be more than warmup, 10, got 10"},
+      {"prism", {{"gamma_schedule", {{"warmup", -1}}}}, "prism: gamma_schedule: warmup must be 0 or more, got -1"},
+      {"prism", {{"gamma_schedule", {{"floor", 2}}}}, "prism: gamma_schedule: floor must be a fraction of the peak from 0 to 1, got 2"},
+      {"prism", {{"gamma_schedule", {{"total", 9}}}}, "prism: gamma_schedule: a constant schedule takes no total and no floor, got 9 and 0"},
+      {"prism", {{"gamma_schedule", {{"decay", 9}}}}, "prism: gamma_schedule: decay must be 0 (it belongs to wsd), got 9"},
+      {"prism", {{"gamma_schedule", {{"kind", "wsd"}, {"total", 9}}}}, "prism: gamma_schedule: decay must be from 1 to total − warmup, got 0"},
+      {"tikhonovmuon", {{"damping", -1}}, "tikhonovmuon: damping must be 0 or more, got -1"},
+      {"tikhonovmuon", {{"solver", "stacked"}}, "tikhonovmuon: solver 'stacked' is not available here; use 'gram' or 'exact'"},
+      {"adam", {{"betas", {0.9, 1}}}, "adam: betas must be from 0 to below 1, got (0.9, 1)"},
+      {"adamw", {{"eps", -1}}, "adamw: eps must be 0 or more, got -1"},
+      {"adagrad", {{"lr_decay", -1}}, "adagrad: lr_decay must be 0 or more, got -1"},
+      {"adagrad", {{"initial_accumulator_value", -1}}, "adagrad: initial_accumulator_value must be 0 or more, got -1"},
+      {"adagrad", {{"eps", -1}}, "adagrad: eps must be 0 or more, got -1"},
+      {"rmsprop", {{"alpha", 1.5}}, "rmsprop: alpha must be from 0 to 1, got 1.5"},
+      {"rmsprop", {{"eps", -1}}, "rmsprop: eps must be 0 or more, got -1"},
+      {"rmsprop", {{"momentum", -1}}, "rmsprop: momentum must be 0 or more, got -1"},
+      {"rmsspectral", {{"beta", 1}}, "rmsspectral: beta must be from 0 to below 1, got 1"},
+      {"rmsspectral", {{"eps", 0}}, "rmsspectral: eps must be more than 0, got 0"},
+      {"adaspectral", {{"eps", 0}}, "adaspectral: eps must be more than 0, got 0"},
+      {"shampoo", {{"beta", 2}}, "shampoo: beta must be from 0 to 1 (1 is a sum), got 2"},
+      {"shampoo", {{"solver", "stacked"}}, "shampoo: solver 'stacked' computes no roots; use 'gram' or 'exact'"},
+      {"soap", {{"betas", {1, 0.9}}}, "soap: betas must be from 0 to below 1, got (1, 0.9)"},
+      {"soap", {{"shampoo_beta", 1}}, "soap: shampoo_beta must be from 0 to below 1, got 1"},
+      {"soap", {{"eps", -1}}, "soap: eps must be 0 or more, got -1"},
+      {"soap", {{"refresh", 0}}, "soap: refresh must be 1 or more steps, got 0"},
+  };
+  for (const auto& line : lines) EXPECT_MESSAGE(make_options(line.name, line.options), line.message);
+}
+
+TEST(Messages, RefuseWhatIsNotANumber) {
+  const double nan = std::nan("");
+  for (const auto& name : optimizer_names()) {
+    for (const auto& line : make_options(name)->table()) {
+      if (line.type != "number") continue;
+      EXPECT_MESSAGE(make_options(name, {{line.name, nan}}), line.name + " must be");
+    }
+  }
+}
+
+NamedTensors one(const Tensor& tensor) { return {{"w", tensor}}; }
+
+TEST(Messages, NameTheParameterThatDoesNotFit) {
+  const auto matrix = parameter(torch::zeros({6, 4}));
+  EXPECT_MESSAGE(Prism(one(parameter(torch::zeros({6})))), "prism: 'w' must be a matrix, got shape [6]; route it to adamw");
+  EXPECT_MESSAGE(Prism(one(matrix), PrismOptions().split({4, 4})), "prism: 'w': split [4, 4] must add up to its 6 rows, got 8");
+  EXPECT_MESSAGE(AdamW(one(torch::zeros({2}, torch::kLong))), "adamw: 'w' must hold real floating-point numbers, got Long");
+  EXPECT_MESSAGE(AdamW(one(torch::zeros({2}, torch::kComplexFloat))), "adamw: 'w' must hold real floating-point numbers, got ComplexFloat");
+  EXPECT_MESSAGE(AdamW(one(Tensor{})), "parameter 'w' is undefined");
+  EXPECT_MESSAGE(AdamW(NamedTensors({{"w", matrix}, {"w", parameter(torch::zeros({2}))}})),
+                 "two parameters are named 'w'; names must be unique");
+  EXPECT_MESSAGE(AdamW(NamedTensors({{"w", matrix}, {"v", matrix}})), "parameter 'v' appears more than once; give each parameter to one group");
+}
+
+TEST(Messages, NameTheGroupWithOptionsOfAnotherLibrary) {
+  const auto a = parameter(torch::zeros({6, 4}));
+  const auto b = parameter(torch::zeros({6, 4}));
+  Prism optimizer(NamedTensors{{"a", a}});
+  optimizer.add_param_group(torch::optim::OptimizerParamGroup({b}, std::make_unique<torch::optim::SGDOptions>(0.1)));
+  EXPECT_MESSAGE(optimizer.step(), "parameter group 1 must carry options of a prism optimizer, such as prism::PrismOptions, got another type");
+}
+
+TEST(Messages, ARefusedGroupIsNotAdded) {
+  const auto a = parameter(torch::zeros({6, 4}));
+  Prism optimizer(NamedTensors{{"a", a}});
+  EXPECT_MESSAGE(optimizer.add_param_group(NamedTensors{{"a", parameter(torch::zeros({6, 4}))}}, PrismOptions()), "two parameters are named 'a'");
+  EXPECT_EQ(optimizer.names().size(), 1);
+  EXPECT_EQ(optimizer.param_groups().size(), 1);
+  optimizer.step();
+}
+
+TEST(Messages, NameTheSparseGradient) {
+  const auto W = parameter(torch::zeros({6, 4}));
+  AdamW optimizer(one(W));
+  W.mutable_grad() = torch::ones({6, 4}).to_sparse();
+  EXPECT_MESSAGE(optimizer.step(), "adamw: the gradient of 'w' must be dense, got Sparse; make it dense first");
+}
+
+TEST(Messages, NameTheParameterThatMovedAlone) {
+  const auto a = parameter(torch::zeros({6, 4}));
+  const auto b = parameter(torch::zeros({6, 4}));
+  AdamW optimizer(NamedTensors{{"a", a}, {"b", b}});
+  b.set_data(b.detach().to(torch::kFloat64));
+  EXPECT_MESSAGE(optimizer.step(), "adamw: 'b' is Double on cpu while parameters of its shape are Float on cpu; move all of them, or make the optimizer anew");
+}
+
+TEST(Messages, RefuseOptionsThatTheStateWasNotMadeFor) {
+  const auto W = parameter(torch::zeros({6, 4}));
+  Adam adam(one(W));
+  static_cast<AdamOptions&>(adam.param_groups()[0].options()).amsgrad(true);
+  EXPECT_MESSAGE(adam.step(), "adam: 'w' has no state 'max_exp_avg_sq' for its present options; set options that change the state when the optimizer is made");
+  Prism prism(one(W), PrismOptions().bias_correction(true));
+  static_cast<PrismOptions&>(prism.param_groups()[0].options()).bias_correction(false);
+  EXPECT_MESSAGE(prism.step(), "prism: 'w' has 2 fields of state, but its present options use 1; set options that change the state when the optimizer is made");
+  Prism whole(one(W));
+  static_cast<PrismOptions&>(whole.param_groups()[0].options()).split({2, 4});
+  EXPECT_MESSAGE(whole.step(), "prism: 'w' had parts of shape [6, 4] when its state was made and has others now; set options that change the state when the optimizer is made");
+  AdamW narrow(one(parameter(torch::zeros({6, 4}, torch::kBFloat16))));
+  static_cast<AdamWOptions&>(narrow.param_groups()[0].options()).master_weights(true);
+  EXPECT_MESSAGE(narrow.step(), "adamw: 'w' has no state 'master' for its present options; set options that change the state when the optimizer is made");
+}
+
+TEST(Messages, NameWhatRoutingCannotPlace) {
+  const auto W = parameter(torch::zeros({6, 4}));
+  Rule empty;
+  empty.label = "mine";
+  Rule bad = empty;
+  bad.options = PrismOptions().copy();
+  bad.pattern = "(";
+  Rule narrow = bad;
+  narrow.pattern = "^block";
+  EXPECT_MESSAGE(Mixed(one(W), Rules{}), "mixed: expected at least one rule with options, got none");
+  EXPECT_MESSAGE(Routing({empty}, one(W)), "routing: rule 'mine' has no options");
+  EXPECT_MESSAGE(Routing({bad}, one(W)), "routing: the pattern of rule 'mine' is not a regular expression: '('");
+  EXPECT_MESSAGE(Routing({narrow}, one(W)), "routing: no rule matches 'w' of shape [6, 4]; add a rule for it");
+  EXPECT_MESSAGE(Mixed(std::vector<Tensor>{W}, PrismOptions(), AdamWOptions()), "routing: parameters must have names; pass model->named_parameters()");
+}
+
+TEST(Messages, RefuseToClipToNothing) {
+  EXPECT_MESSAGE(clip_grad_norm({}, 0), "clip_grad_norm: max_norm must be more than 0, got 0");
+}
+
+TEST(Messages, SaySinceWhenSpectraNeedGradients) {
+  const Prism prism(one(parameter(torch::zeros({6, 4}))));
+  EXPECT_MESSAGE(prism.spectra(), "spectra: no matrix has a gradient; call it between step() and zero_grad()");
+}
+
+class LoadMessages : public ::testing::Test {
+ protected:
+  static NamedTensors named(const std::vector<std::string>& names, at::IntArrayRef shape = {6, 4}) {
+    NamedTensors parameters;
+    for (const auto& name : names) parameters.emplace_back(name, parameter(torch::zeros(shape)));
+    return parameters;
+  }
+};
+
+TEST_F(LoadMessages, NameTheParametersThatDiffer) {
+  const Prism saved(named({"a", "b"}));
+  EXPECT_MESSAGE(Prism(named({"a", "c"})).restore(saved.snapshot()), "load: the saved state has no parameter 'c'; it has 'b' instead");
+  EXPECT_MESSAGE(Prism(named({"a", "b", "c"})).restore(saved.snapshot()), "load: the saved state has no parameter 'c'");
+  EXPECT_MESSAGE(Prism(named({"a"})).restore(saved.snapshot()), "load: the saved state has 'b', which this optimizer does not have");
+  EXPECT_MESSAGE(Prism(named({"a", "b", "c", "d", "e", "f", "g", "h", "i"})).restore(saved.snapshot()),
+                 "load: the saved state has no parameter 'c', 'd', 'e', 'f', 'g' and 2 more");
+}
+
+TEST_F(LoadMessages, NameTheShapeTypeAndOptimizerThatDiffer) {
+  const Prism saved(named({"a"}));
+  EXPECT_MESSAGE(Prism(named({"a"}, {6, 5})).restore(saved.snapshot()),
+                 "load: 'state.a.momentum' must be Float of shape [6, 5], got Float of shape [6, 4]");
+  const Prism wide(NamedTensors{{"a", parameter(torch::zeros({6, 4}, torch::kFloat64))}});
+  EXPECT_MESSAGE(Prism(named({"a"})).restore(wide.snapshot()),
+                 "load: 'state.a.momentum' must be Float of shape [6, 4], got Double of shape [6, 4]");
+  EXPECT_MESSAGE(Muon(named({"a"})).restore(saved.snapshot()), "load: 'a' was saved by prism, but is optimized by muon here");
+  Prism apart(named({"a"}));
+  apart.add_param_group(named({"b"}), PrismOptions());
+  EXPECT_MESSAGE(Prism(named({"a", "b"})).restore(apart.snapshot()), "load: 'a' and 'b' share a group here, but were saved in two");
+}
+
+TEST_F(LoadMessages, NameWhatIsMissing) {
+  const Prism saved(named({"a"}));
+  auto snapshot = saved.snapshot();
+  Prism target(named({"a"}));
+  snapshot.header["format"] = 9;
+  EXPECT_MESSAGE(target.restore(snapshot), "load: expected state of format 1, got 9");
+  EXPECT_MESSAGE(target.restore({Json::object(), {}}), "load: expected state of format 1, got none");
+  snapshot = saved.snapshot();
+  snapshot.tensors.erase(snapshot.tensors.begin());
+  EXPECT_MESSAGE(target.restore(snapshot), "load: the saved state has no 'state.a.momentum'");
+  snapshot = saved.snapshot();
+  snapshot.tensors.pop_back();
+  EXPECT_MESSAGE(target.restore(snapshot), "load: the saved state has no 'skipped'");
+}
+
+TEST_F(LoadMessages, NameTheFileOfAnotherKind) {
+  const auto path = std::filesystem::temp_directory_path() / "prism_errors.safetensors";
+  Prism target(named({"a"}));
+  std::stringstream stream;
+  torch::save(torch::ones({2}), stream);
+  EXPECT_MESSAGE(torch::load(target, stream), "load: the archive holds no state of a prism optimizer");
+  const float number = 1;
+  const io::TensorView view{"x", "F32", {1}, reinterpret_cast<const std::byte*>(&number), sizeof(number)};
+  io::write_safetensors(path, std::span(&view, 1), {});
+  EXPECT_MESSAGE(target.load_safetensors(path), "load: " + path.string() + " holds no state of a prism optimizer");
+  const io::TensorView integers{"x", "I32", {1}, reinterpret_cast<const std::byte*>(&number), sizeof(number)};
+  io::write_safetensors(path, std::span(&integers, 1), {{"prism", "{}"}});
+  EXPECT_MESSAGE(target.load_safetensors(path), "load: " + path.string() + ": 'x' is I32, which no optimizer state uses");
+  std::filesystem::remove(path);
+}
+
+TEST_F(LoadMessages, LeaveTheOptimizerAsItWas) {
+  const auto parameters = named({"a", "b"});
+  Prism target(parameters, PrismOptions(0.5));
+  set_gradients(parameters, 1);
+  target.step();
+  const auto before = state_of(target);
+  auto snapshot = Prism(named({"a", "b"}), PrismOptions(0.25)).snapshot();
+  snapshot.tensors[1].second = torch::zeros({3, 3});
+  EXPECT_MESSAGE(target.restore(snapshot), "load: 'state.b.momentum' must be");
+  expect_equal_state(state_of(target), before);
+  EXPECT_EQ(target.group_options(0).lr(), 0.5);
+}
+
+}  // namespace
+}  // namespace prism::test

@@ -1,0 +1,444 @@
+// PRISM, Muon and Tikhonov Muon against independent float64 oracles.
+
+#include <cmath>
+
+#include "tests/optim/helpers.h"
+
+namespace prism::test {
+namespace {
+
+// UVᵀ, zero singular values to zero.
+Tensor polar_by_svd(const Tensor& X) {
+  const auto [U, S, Vh] = torch::linalg_svd(X, /*full_matrices=*/false);
+  return torch::matmul(U * S.gt(1e-12 * S.max()).to(S.scalar_type()), Vh);
+}
+
+// R^(−1/p) of a positive definite matrix.
+Tensor inverse_power_by_eigh(const Tensor& R, double p) {
+  const auto [lambda, V] = torch::linalg_eigh(R);
+  return torch::matmul(V * lambda.pow(-1 / p), V.mT());
+}
+
+// The paper's update by its definition: the top block of the polar factor of [T; γD].
+Tensor stacked_oracle(const Tensor& T, const Tensor& D, double gamma, bool left) {
+  if (left) return stacked_oracle(T.mT(), D.mT(), gamma, false).mT();
+  return polar_by_svd(torch::cat({T, gamma * D}, 0)).narrow(0, 0, T.size(0));
+}
+
+struct Replay {
+  Tensor W;
+  Tensor M;
+  Tensor G, T, D;
+
+  explicit Replay(const Tensor& start) : W(start.clone()), M(torch::zeros_like(start)) {}
+  void observe(const Tensor& gradient, double beta, bool nesterov) {
+    G = gradient;
+    M = beta * M + (1 - beta) * G;
+    D = G - M;
+    T = nesterov ? (1 - beta) * G + beta * M : M;
+  }
+};
+
+double moonlight(const Tensor& W) { return 0.2 * std::sqrt(static_cast<double>(std::max(W.size(-2), W.size(-1)))); }
+
+const std::vector<std::vector<int64_t>> kShapes = {{12, 5}, {5, 12}, {7, 7}, {4, 16}, {16, 4}, {1, 6}, {6, 1}};
+
+TEST(Prism, WithoutDampingIsMuonBitForBit) {
+  for (const auto solver : {Solver::Gram, Solver::Stacked, Solver::Exact}) {
+    NamedTensors damped;
+    for (const auto& shape : kShapes) damped.emplace_back("w" + std::to_string(damped.size()), parameter(random(shape, 3, torch::kFloat32)));
+    damped.emplace_back("twin", parameter(random({12, 5}, 4, torch::kFloat32)));
+    const auto plain = copy_of(damped);
+    Prism prism(damped, PrismOptions(0.02).gamma(0).solver(solver).weight_decay(0.1));
+    Muon muon(plain, MuonOptions(0.02).solver(solver).weight_decay(0.1));
+    for (int64_t t = 1; t <= 20; ++t) {
+      set_gradients(damped, t);
+      set_gradients(plain, t);
+      prism.step();
+      muon.step();
+    }
+    expect_equal_weights(damped, plain);
+    expect_equal_state(state_of(prism), state_of(muon));
+  }
+}
+
+TEST(Prism, KeepsOneMomentumBufferLikeMuon) {
+  const NamedTensors parameters = {{"a", parameter(torch::zeros({8, 16}))}, {"b", parameter(torch::zeros({8, 16}))},
+                                   {"c", parameter(torch::zeros({16, 8}, torch::kBFloat16))}};
+  const auto bytes = [](const Optimizer& optimizer) {
+    int64_t sum = 0;
+    for (const auto& [name, tensor] : optimizer.snapshot().tensors) {
+      if (name != "skipped") sum += static_cast<int64_t>(tensor.nbytes());
+    }
+    return sum;
+  };
+  EXPECT_EQ(bytes(Prism(parameters, PrismOptions(0.02))), 3 * 128 * 4);
+  EXPECT_EQ(bytes(Prism(parameters, PrismOptions(0.02))), bytes(Muon(parameters, MuonOptions(0.02))));
+}
+
+// On step 1 the zero-started momentum damps the polar factor by 1/√(1 + (γβ/(1−β))²), β² in place of β below the line with Nesterov.
+TEST(Prism, FirstStepIsDampedByTheFactorOfTheZeroStart) {
+  for (const bool nesterov : {false, true}) {
+    for (const auto& shape : kShapes) {
+      const auto G = random(shape, 5);
+      const auto W = parameter(torch::zeros(shape, torch::kFloat64));
+      Prism prism(NamedTensors{{"w", W}},
+                  PrismOptions(1).solver(Solver::Exact).nesterov(nesterov).scale(ScaleRule::None));
+      W.mutable_grad() = G;
+      prism.step();
+      const double beta = 0.95;
+      const double ratio = beta / (nesterov ? 1 - beta * beta : 1 - beta);
+      const double factor = 1 / std::sqrt(1 + ratio * ratio);
+      EXPECT_NEAR(factor, nesterov ? 0.1021 : 0.0526, 5e-5);
+      EXPECT_CLOSE(W, -factor * polar_by_svd(G), 1e-9);
+    }
+  }
+}
+
+TEST(Prism, FirstStepWithBiasCorrectionIsMuons) {
+  for (const bool nesterov : {false, true}) {
+    const auto G = random({9, 6}, 5);
+    const auto W = parameter(torch::zeros({9, 6}, torch::kFloat64));
+    Prism prism(NamedTensors{{"w", W}},
+                PrismOptions(1).solver(Solver::Exact).nesterov(nesterov).bias_correction(true).scale(ScaleRule::None));
+    W.mutable_grad() = G;
+    prism.step();
+    EXPECT_CLOSE(W, -polar_by_svd(G), 1e-6);  // D is rounding, not zero
+  }
+}
+
+TEST(Prism, BiasCorrectionDividesTheMomentumBeforeInnovationAndNesterov) {
+  constexpr double kBeta = 0.9;
+  const auto W = parameter(random({9, 6}, 1));
+  Prism prism(NamedTensors{{"w", W}}, PrismOptions(0.1).momentum(kBeta).gamma(0.5).solver(Solver::Exact).bias_correction(true));
+  Tensor expected = W.detach().clone();
+  Tensor M = torch::zeros_like(expected);
+  for (int64_t t = 1; t <= 6; ++t) {
+    const auto G = random({9, 6}, 100 + static_cast<uint64_t>(t));
+    W.mutable_grad() = G;
+    prism.step();
+    M = kBeta * M + (1 - kBeta) * G;
+    const auto corrected = M / (1 - std::pow(kBeta, static_cast<double>(t)));
+    expected = expected - 0.1 * moonlight(W) * stacked_oracle((1 - kBeta) * G + kBeta * corrected, G - corrected, 0.5, false);
+    EXPECT_CLOSE(W, expected, 1e-7);
+  }
+}
+
+TEST(Prism, FollowsTheStackedDefinitionOverTenSteps) {
+  for (const auto& shape : kShapes) {
+    for (const Side side : {Side::Auto, Side::Left, Side::Right}) {
+      for (const bool nesterov : {false, true}) {
+        const auto W = parameter(random(shape, 1));
+        Prism prism(NamedTensors{{"w", W}}, PrismOptions(0.1).momentum(0.8).gamma(0.7).solver(Solver::Exact).side(side)
+                                                .nesterov(nesterov).weight_decay(0.3));
+        const bool left = side == Side::Left || (side == Side::Auto && shape[0] < shape[1]);
+        Replay run(W.detach());
+        for (uint64_t t = 1; t <= 10; ++t) {
+          W.mutable_grad() = random(shape, 100 + t);
+          run.observe(W.grad(), 0.8, nesterov);
+          prism.step();
+          run.W = run.W * (1 - 0.1 * 0.3) - 0.1 * moonlight(W) * stacked_oracle(run.T, run.D, 0.7, left);
+        }
+        EXPECT_CLOSE(W, run.W, 1e-9) << W.sizes();
+      }
+    }
+  }
+}
+
+TEST(Prism, GramAndStackedSolversRunTheSameIteration) {
+  for (const auto& shape : kShapes) {
+    for (const char* coefficients : {"jordan", "you", "polar_express", "minimax9", "converged"}) {
+      std::vector<Tensor> results;
+      for (const auto solver : {Solver::Gram, Solver::Stacked}) {
+        const auto W = parameter(torch::zeros(shape, torch::kFloat64));
+        Prism prism(NamedTensors{{"w", W}}, PrismOptions(0.1).solver(solver).coefficients(coefficients));
+        for (uint64_t t = 1; t <= 3; ++t) {
+          W.mutable_grad() = random(shape, 100 + t);
+          prism.step();
+        }
+        results.push_back(W.detach());
+      }
+      EXPECT_CLOSE(results[0], results[1], 1e-7) << coefficients << results[0].sizes();
+    }
+  }
+}
+
+TEST(Prism, BothSidesFollowTheFourthRoots) {
+  for (const auto& shape : std::vector<std::vector<int64_t>>{{7, 7}, {6, 9}, {9, 6}, {3, 5}}) {
+    const auto W = parameter(random(shape, 1));
+    Prism prism(NamedTensors{{"w", W}}, PrismOptions(0.1).momentum(0.8).gamma(0.7).solver(Solver::Exact).side(Side::Both));
+    Replay run(W.detach());
+    for (uint64_t t = 1; t <= 10; ++t) {
+      W.mutable_grad() = random(shape, 100 + t);
+      run.observe(W.grad(), 0.8, true);
+      prism.step();
+      const auto L = run.T.mm(run.T.mT()) + 0.49 * run.D.mm(run.D.mT());
+      const auto R = run.T.mT().mm(run.T) + 0.49 * run.D.mT().mm(run.D);
+      if (t == 1) {  // T and D are parallel, one of L and R is singular: take what the optimizer did
+        run.W = W.detach().clone();
+        continue;
+      }
+      run.W = run.W - 0.1 * moonlight(W) * inverse_power_by_eigh(L, 4).mm(run.T).mm(inverse_power_by_eigh(R, 4));
+    }
+    EXPECT_CLOSE(W, run.W, 1e-7) << W.sizes();
+  }
+}
+
+TEST(Prism, AveragedCovarianceIsBiasCorrected) {  // Ĉ ← β₂Ĉ + (1−β₂)DᵀD
+  constexpr double kBeta2 = 0.7;
+  for (const bool left : {false, true}) {
+    const std::vector<int64_t> shape = {8, 5};
+    const auto W = parameter(random(shape, 1));
+    Prism prism(NamedTensors{{"w", W}}, PrismOptions(0.1).momentum(0.8).gamma(0.7).solver(Solver::Exact)
+                                            .side(left ? Side::Left : Side::Right).covariance(CovarianceKind::Ema).covariance_beta(kBeta2));
+    Replay run(W.detach());
+    Tensor C = torch::zeros({left ? 8 : 5, left ? 8 : 5}, torch::kFloat64);
+    for (int64_t t = 1; t <= 8; ++t) {
+      W.mutable_grad() = random(shape, 100 + static_cast<uint64_t>(t));
+      run.observe(W.grad(), 0.8, true);
+      prism.step();
+      C = kBeta2 * C + (1 - kBeta2) * (left ? run.D.mm(run.D.mT()) : run.D.mT().mm(run.D));
+      const auto noise = 0.49 * C / (1 - std::pow(kBeta2, static_cast<double>(t)));
+      if (left && t == 1) {  // rank 5 of 8
+        run.W = W.detach().clone();
+        continue;
+      }
+      const auto O = left ? inverse_power_by_eigh(run.T.mm(run.T.mT()) + noise, 2).mm(run.T)
+                          : run.T.mm(inverse_power_by_eigh(run.T.mT().mm(run.T) + noise, 2));
+      run.W = run.W - 0.1 * moonlight(W) * O;
+    }
+    EXPECT_CLOSE(W, run.W, 1e-7);
+  }
+}
+
+// Two optimizers over the same float64 gradients.
+void expect_same_path(const PrismOptions& first_options, const PrismOptions& second_options, double tolerance) {
+  NamedTensors first;
+  for (const auto& shape : std::vector<std::vector<int64_t>>{{8, 5}, {5, 8}, {6, 6}}) {
+    first.emplace_back("w" + std::to_string(first.size()), parameter(random(shape, 3)));
+  }
+  const auto second = copy_of(first);
+  Prism one(first, first_options);
+  Prism two(second, second_options);
+  for (int64_t t = 1; t <= 8; ++t) {
+    set_gradients(first, t);
+    set_gradients(second, t);
+    one.step();
+    two.step();
+  }
+  for (size_t i = 0; i < first.size(); ++i) EXPECT_CLOSE(first[i].second, second[i].second, tolerance) << i;
+}
+
+TEST(Prism, AverageWithoutMemoryIsTheInstantForm) {
+  for (const Side side : {Side::Auto, Side::Left, Side::Right, Side::Both}) {
+    const auto options = PrismOptions(0.1).solver(Solver::Exact).side(side);
+    expect_same_path(options, PrismOptions(options).covariance(CovarianceKind::Ema).covariance_beta(0), 1e-5);
+  }
+  expect_same_path(PrismOptions(0.1), PrismOptions(0.1).covariance(CovarianceKind::Ema).covariance_beta(0), 1e-9);
+}
+
+TEST(Prism, SketchOfFullRankIsTheDenseAverage) {
+  for (const Side side : {Side::Auto, Side::Left, Side::Right}) {
+    const auto options = PrismOptions(0.1).side(side).covariance_beta(0.9).rank(64);
+    expect_same_path(PrismOptions(options).covariance(CovarianceKind::Ema), PrismOptions(options).covariance(CovarianceKind::Sketch), 1e-8);
+  }
+}
+
+TEST(Prism, LeftOfAMatrixIsRightOfItsTranspose) {
+  const auto W = parameter(random({9, 5}, 1));
+  const auto V = parameter(W.detach().mT().contiguous());
+  for (const auto kind : {CovarianceKind::Instant, CovarianceKind::Ema, CovarianceKind::Sketch}) {
+    const auto options = PrismOptions(0.1).covariance(kind).rank(3);
+    Prism left(NamedTensors{{"w", W}}, PrismOptions(options).side(Side::Left));
+    Prism right(NamedTensors{{"w", V}}, PrismOptions(options).side(Side::Right));
+    for (uint64_t t = 1; t <= 4; ++t) {
+      W.mutable_grad() = random({9, 5}, 100 + t);
+      V.mutable_grad() = W.grad().mT();
+      left.step();
+      right.step();
+    }
+    EXPECT_CLOSE(W, V.mT(), 1e-8);
+  }
+}
+
+TEST(Prism, GammaFollowsItsSchedule) {
+  const Schedule linear{.kind = ScheduleKind::Linear, .warmup = 0, .total = 4, .floor = 0, .decay = 0};
+  for (const auto kind : {CovarianceKind::Instant, CovarianceKind::Ema}) {
+    const auto scheduled = parameter(random({9, 5}, 1));
+    const auto manual = parameter(scheduled.detach());
+    const auto options = PrismOptions(0.1).covariance(kind);
+    Prism first(NamedTensors{{"w", scheduled}}, PrismOptions(options).gamma(2).gamma_schedule(linear));
+    Prism second(NamedTensors{{"w", manual}}, options);
+    for (uint64_t t = 1; t <= 6; ++t) {
+      scheduled.mutable_grad() = random({9, 5}, 100 + t);
+      manual.mutable_grad() = scheduled.grad().clone();
+      static_cast<PrismOptions&>(second.param_groups()[0].options()).gamma(t < 4 ? 2 * (1 - 0.25 * static_cast<double>(t)) : 0);
+      first.step();
+      second.step();
+      EXPECT_CLOSE(scheduled, manual, 1e-9) << t;
+    }
+  }
+}
+
+TEST(Prism, SplitEqualsSeparateParameters) {
+  const auto fused = NamedTensors{{"qkv", parameter(random({12, 6}, 1))}, {"other", parameter(random({4, 6}, 2))}};
+  NamedTensors parts;
+  int64_t begin = 0;
+  for (const int64_t rows : {6, 2, 4}) {
+    parts.emplace_back("p" + std::to_string(begin), parameter(fused[0].second.detach().narrow(0, begin, rows)));
+    begin += rows;
+  }
+  for (const auto kind : {CovarianceKind::Instant, CovarianceKind::Ema}) {
+    Prism first(NamedTensors{fused[0]}, PrismOptions(0.1).split({6, 2, 4}).covariance(kind).weight_decay(0.1));
+    Prism second(parts, PrismOptions(0.1).covariance(kind).weight_decay(0.1));
+    for (uint64_t t = 1; t <= 4; ++t) {
+      fused[0].second.mutable_grad() = random({12, 6}, 100 + t);
+      begin = 0;
+      for (const auto& [name, tensor] : parts) {
+        tensor.mutable_grad() = fused[0].second.grad().narrow(0, begin, tensor.size(0)).clone();
+        begin += tensor.size(0);
+      }
+      first.step();
+      second.step();
+    }
+    EXPECT_CLOSE(fused[0].second, torch::cat({parts[0].second, parts[1].second, parts[2].second}), 1e-12);
+    EXPECT_TRUE(state_of(first).count("state.qkv.split.2.momentum"));
+  }
+}
+
+// A parameter of more dimensions and the matrix it must be treated as.
+void expect_as_matrix(const Tensor& value, const Tensor& matrix, const PrismOptions& options) {
+  const auto W = parameter(value);
+  const auto X = parameter(matrix.contiguous());
+  Prism first(NamedTensors{{"w", W}}, options);
+  Prism second(NamedTensors{{"w", X}}, PrismOptions(options).fold(Fold::Auto));
+  for (uint64_t t = 1; t <= 3; ++t) {
+    const auto G = random(W.sizes(), 100 + t);
+    W.mutable_grad() = torch::empty_like(W).copy_(G);  // in the parameter's memory format
+    X.mutable_grad() = G.reshape(X.sizes());
+    first.step();
+    second.step();
+  }
+  EXPECT_CLOSE(W.reshape(X.sizes()), X, 1e-12);
+}
+
+TEST(Fold, FlattensConvolutionsInAnyMemoryFormat) {
+  const auto kernel = random({6, 3, 2, 5}, 1);
+  expect_as_matrix(kernel, kernel.reshape({6, 30}), PrismOptions(0.1));
+  expect_as_matrix(kernel.contiguous(torch::MemoryFormat::ChannelsLast), kernel.reshape({6, 30}), PrismOptions(0.1));
+  const auto kernel1d = random({6, 3, 5}, 1);
+  expect_as_matrix(kernel1d, kernel1d.reshape({6, 15}), PrismOptions(0.1).fold(Fold::Flatten));
+}
+
+TEST(Fold, TakesThreeDimensionsAsABatch) {
+  const auto experts = parameter(random({3, 6, 4}, 1));
+  NamedTensors separate;
+  for (int64_t e = 0; e < 3; ++e) separate.emplace_back("e" + std::to_string(e), parameter(experts.detach()[e]));
+  for (const auto kind : {CovarianceKind::Instant, CovarianceKind::Ema, CovarianceKind::Sketch}) {
+    Prism first(NamedTensors{{"experts", experts}}, PrismOptions(0.1).covariance(kind).rank(2));
+    Prism second(separate, PrismOptions(0.1).covariance(kind).rank(2));
+    for (uint64_t t = 1; t <= 3; ++t) {
+      experts.mutable_grad() = random({3, 6, 4}, 100 + t);
+      for (int64_t e = 0; e < 3; ++e) separate[static_cast<size_t>(e)].second.mutable_grad() = experts.grad()[e].clone();
+      first.step();
+      second.step();
+    }
+    for (int64_t e = 0; e < 3; ++e) EXPECT_CLOSE(experts[e], separate[static_cast<size_t>(e)].second, 1e-9);
+  }
+}
+
+TEST(Fold, SplitsTheRowsOfEachExpert) {
+  const auto experts = parameter(random({3, 6, 4}, 1));
+  const auto upper = parameter(experts.detach().narrow(1, 0, 2));
+  Prism first(NamedTensors{{"experts", experts}}, PrismOptions(0.1).split({2, 4}));
+  Prism second(NamedTensors{{"upper", upper}}, PrismOptions(0.1));
+  experts.mutable_grad() = random({3, 6, 4}, 100);
+  upper.mutable_grad() = experts.grad().narrow(1, 0, 2).clone();
+  first.step();
+  second.step();
+  EXPECT_CLOSE(experts.narrow(1, 0, 2), upper, 1e-12);
+}
+
+TEST(ScaleRules, SeeTheMatrixThatIsShaped) {
+  EXPECT_DOUBLE_EQ(scale_factor(ScaleRule::Moonlight, {4, 9}), 0.6);
+  EXPECT_DOUBLE_EQ(scale_factor(ScaleRule::Moonlight, {3, 25, 9}), 1.0);
+  EXPECT_DOUBLE_EQ(scale_factor(ScaleRule::Spectral, {16, 4}), 2);
+  EXPECT_DOUBLE_EQ(scale_factor(ScaleRule::Spectral, {4, 16}), 1);
+  EXPECT_DOUBLE_EQ(scale_factor(ScaleRule::None, {4, 16}), 1);
+  const auto kernel = parameter(torch::zeros({4, 3, 3, 3}, torch::kFloat64));  // (4, 27), not (4, 3)
+  Muon muon(NamedTensors{{"w", kernel}}, MuonOptions(1).solver(Solver::Exact));
+  kernel.mutable_grad() = random({4, 3, 3, 3}, 1);
+  muon.step();
+  EXPECT_NEAR(kernel.reshape({4, 27}).norm().item<double>(), 0.2 * std::sqrt(27.0) * 2, 1e-9);
+}
+
+TEST(Spectra, FollowTheGainLawWithTheExactSolver) {
+  for (const auto kind : {CovarianceKind::Instant, CovarianceKind::Ema}) {
+    for (const auto& shape : std::vector<std::vector<int64_t>>{{8, 5}, {5, 8}}) {
+      const auto W = parameter(random(shape, 1));
+      Prism prism(NamedTensors{{"w", W}}, PrismOptions(0.1).gamma(0.7).solver(Solver::Exact).covariance(kind).scale(ScaleRule::None));
+      Tensor before;
+      for (uint64_t t = 1; t <= 4; ++t) {
+        W.mutable_grad() = random(shape, 100 + t);
+        before = W.detach().clone();
+        prism.step();
+      }
+      const auto spectra = prism.spectra();
+      ASSERT_EQ(spectra.size(), 1);
+      const auto& [name, spectrum, weight_norm, update_norm] = spectra[0];
+      EXPECT_EQ(name, "w");
+      EXPECT_CLOSE(spectrum.gain, spectrum.theory, 1e-8);
+      EXPECT_CLOSE(spectrum.theory, (1 + 0.49 / spectrum.snr.square()).rsqrt(), 1e-9);
+      EXPECT_CLOSE(weight_norm, W.norm(), 1e-12);
+      EXPECT_CLOSE(update_norm, (W.detach() - before).norm() / 0.1, 1e-7);
+    }
+  }
+}
+
+TEST(Spectra, ReportTheSingularValuesOfMuonsMomentum) {
+  const auto W = parameter(random({8, 5}, 1));
+  Muon muon(NamedTensors{{"w", W}}, MuonOptions(0.1).solver(Solver::Exact).nesterov(false));
+  W.mutable_grad() = random({8, 5}, 100);
+  muon.step();
+  const auto spectra = muon.spectra();
+  EXPECT_CLOSE(spectra.at(0).spectrum.singular_values, torch::linalg_svdvals(0.05 * W.grad()), 1e-12);
+  EXPECT_CLOSE(spectra.at(0).spectrum.gain, torch::ones({5}, torch::kFloat64), 1e-9);
+}
+
+TEST(Spectra, LeaveGammaOutOfTheSnrWhateverItsSchedule) {
+  const Schedule linear{.kind = ScheduleKind::Linear, .warmup = 0, .total = 2, .floor = 0, .decay = 0};
+  for (const auto kind : {CovarianceKind::Instant, CovarianceKind::Ema}) {
+    const auto W = parameter(random({8, 5}, 1));
+    Prism prism(NamedTensors{{"w", W}}, PrismOptions(0.1).gamma(2).gamma_schedule(linear).covariance(kind).solver(Solver::Exact));
+    for (uint64_t t = 1; t <= 2; ++t) {  // γ_t = 1, then 0
+      W.mutable_grad() = random({8, 5}, 100 + t);
+      prism.step();
+      const auto spectrum = prism.spectra().at(0).spectrum;
+      EXPECT_CLOSE(spectrum.gain, (1 + (t == 1 ? 1.0 : 0.0) / spectrum.snr.square()).rsqrt(), 1e-8) << t;
+      EXPECT_TRUE(spectrum.snr.isfinite().all().item<bool>()) << t;
+    }
+  }
+}
+
+TEST(Spectra, NeedTheGradientsOfTheStep) {
+  const auto W = parameter(random({8, 5}, 1));
+  const Prism prism(NamedTensors{{"w", W}});
+  EXPECT_NE(message_of([&] { prism.spectra(); }).find("spectra: no matrix has a gradient; call it between step() and zero_grad()"),
+            std::string::npos);
+}
+
+TEST(TikhonovMuon, DampsEverySingularValueAlike) {  // σ/√(σ² + δ), δ = damping · mean σ²
+  for (const auto& shape : std::vector<std::vector<int64_t>>{{9, 5}, {5, 9}}) {
+    const auto W = parameter(torch::zeros(shape, torch::kFloat64));
+    TikhonovMuon optimizer(NamedTensors{{"w", W}},
+                           TikhonovMuonOptions(1).damping(0.3).momentum(0).solver(Solver::Exact).scale(ScaleRule::None));
+    W.mutable_grad() = random(shape, 7);
+    optimizer.step();
+    const auto [U, S, Vh] = torch::linalg_svd(W.grad(), false);
+    const auto shaped = S / (S.square() + 0.3 * S.square().mean()).sqrt();
+    EXPECT_CLOSE(W, -torch::matmul(U * shaped, Vh), 1e-9);
+  }
+}
+
+}  // namespace
+}  // namespace prism::test

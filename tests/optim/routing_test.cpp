@@ -1,0 +1,207 @@
+// Which parameter goes to which optimizer, and Mixed.
+
+#include "tests/optim/helpers.h"
+
+namespace prism::test {
+namespace {
+
+using Shape = std::vector<int64_t>;
+
+NamedTensors model(const std::vector<std::pair<std::string, Shape>>& shapes) {
+  NamedTensors parameters;
+  for (const auto& [name, shape] : shapes) parameters.emplace_back(name, parameter(torch::zeros(shape)));
+  return parameters;
+}
+
+// The label of the default rule that takes a parameter.
+std::string label(const std::string& name, const Shape& shape) {
+  const Routing routing(default_rules(PrismOptions(), AdamWOptions()), model({{name, shape}}));
+  return routing.rules()[routing.lines()[0].rule].label;
+}
+
+struct Expectation {
+  const char* name;
+  Shape shape;
+  const char* label;
+};
+
+void expect_labels(const std::vector<Expectation>& list) {
+  for (const auto& [name, shape, expected] : list) EXPECT_EQ(label(name, shape), expected) << name;
+}
+
+TEST(DefaultRules, KnowGpt2) {
+  expect_labels({{"transformer.wte.weight", {50257, 768}, "embedding"},
+                 {"transformer.wpe.weight", {1024, 768}, "embedding"},
+                 {"transformer.h.0.ln_1.weight", {768}, "vector"},
+                 {"transformer.h.0.attn.c_attn.weight", {768, 2304}, "hidden matrix"},
+                 {"transformer.h.0.attn.c_attn.bias", {2304}, "vector"},
+                 {"transformer.h.0.attn.c_proj.weight", {768, 768}, "hidden matrix"},
+                 {"transformer.h.11.mlp.c_fc.weight", {768, 3072}, "hidden matrix"},
+                 {"transformer.ln_f.bias", {768}, "vector"},
+                 {"lm_head.weight", {50257, 768}, "head"}});
+}
+
+TEST(DefaultRules, KnowLlamaAndQwen2) {
+  expect_labels({{"model.embed_tokens.weight", {151936, 896}, "embedding"},
+                 {"model.layers.0.self_attn.q_proj.weight", {896, 896}, "hidden matrix"},
+                 {"model.layers.0.self_attn.q_proj.bias", {896}, "vector"},
+                 {"model.layers.0.self_attn.k_proj.weight", {128, 896}, "hidden matrix"},
+                 {"model.layers.0.self_attn.o_proj.weight", {896, 896}, "hidden matrix"},
+                 {"model.layers.0.mlp.gate_proj.weight", {4864, 896}, "hidden matrix"},
+                 {"model.layers.23.mlp.down_proj.weight", {896, 4864}, "hidden matrix"},
+                 {"model.layers.0.input_layernorm.weight", {896}, "vector"},
+                 {"model.norm.weight", {896}, "vector"},
+                 {"lm_head.weight", {151936, 896}, "head"},
+                 {"tok_embeddings.weight", {32000, 4096}, "embedding"},
+                 {"layers.0.feed_forward.w1.weight", {11008, 4096}, "hidden matrix"},
+                 {"layers.0.attention.wo.weight", {4096, 4096}, "hidden matrix"},
+                 {"output.weight", {32000, 4096}, "head"},
+                 {"model.layers.0.block_sparse_moe.experts.gate_up_proj", {8, 1024, 512}, "hidden matrix"}});
+}
+
+TEST(DefaultRules, KnowBert) {
+  expect_labels({{"bert.embeddings.word_embeddings.weight", {30522, 768}, "embedding"},
+                 {"bert.embeddings.position_embeddings.weight", {512, 768}, "embedding"},
+                 {"bert.embeddings.LayerNorm.weight", {768}, "embedding"},
+                 {"bert.encoder.layer.0.attention.self.query.weight", {768, 768}, "hidden matrix"},
+                 {"bert.encoder.layer.0.attention.output.dense.weight", {768, 768}, "hidden matrix"},
+                 {"bert.encoder.layer.0.output.dense.weight", {768, 3072}, "hidden matrix"},
+                 {"bert.encoder.layer.0.output.LayerNorm.weight", {768}, "vector"},
+                 {"bert.pooler.dense.weight", {768, 768}, "hidden matrix"},
+                 {"classifier.weight", {2, 768}, "head"}});
+}
+
+TEST(DefaultRules, KnowConvolutionalNetworks) {
+  expect_labels({{"conv1.weight", {64, 3, 7, 7}, "hidden matrix"},
+                 {"bn1.weight", {64}, "vector"},
+                 {"layer1.0.conv1.weight", {64, 64, 3, 3}, "hidden matrix"},
+                 {"layer1.0.downsample.0.weight", {256, 64, 1, 1}, "hidden matrix"},
+                 {"layer4.2.bn3.bias", {512}, "vector"},
+                 {"fc.weight", {1000, 2048}, "head"},
+                 {"fc.bias", {1000}, "vector"},
+                 {"blocks.0.mlp.fc.weight", {64, 64}, "hidden matrix"},
+                 {"patch_embed.proj.weight", {768, 3, 16, 16}, "embedding"},
+                 {"cls_token", {1, 1, 768}, "vector"},
+                 {"heads.head.weight", {1000, 768}, "head"}});
+}
+
+TEST(DefaultRules, KnowShortNamesOfEmbeddings) {
+  expect_labels({{"emb.weight", {50277, 768}, "embedding"},
+                 {"tok_emb.weight", {32000, 64}, "embedding"},
+                 {"pos_emb.weight", {128, 64}, "embedding"},
+                 {"assembly.weight", {32, 64}, "hidden matrix"},
+                 {"embedding", {32, 64}, "embedding"}});
+}
+
+TEST(DefaultRules, TakeRowsAndColumnsAsVectors) {
+  expect_labels({{"gate", {1, 64}, "vector"}, {"gate", {64, 1}, "vector"}, {"gate", {}, "vector"}, {"gate", {2, 64}, "hidden matrix"}});
+}
+
+Rule rule(const std::string& name, const std::string& pattern, std::shared_ptr<const Options> options) {
+  Rule result;
+  result.label = name;
+  result.pattern = pattern;
+  result.options = std::move(options);
+  return result;
+}
+
+TEST(Routing, TheFirstMatchWins) {
+  const std::shared_ptr<const Options> options = AdamWOptions().copy();
+  const auto parameters = model({{"a.weight", {4, 4}}, {"b.weight", {4, 4}}});
+  const Routing routing({rule("one", "^a", options), rule("two", "weight", options), rule("three", "", options)}, parameters);
+  EXPECT_EQ(routing.lines()[0].rule, 0);
+  EXPECT_EQ(routing.lines()[1].rule, 1);
+}
+
+TEST(Routing, PrintsItsTable) {
+  const Mixed optimizer(model({{"wte.weight", {50257, 32}}, {"h.0.w", {64, 32}}, {"h.0.scale", {}}, {"h.0.b", {64}}}), PrismOptions(),
+                        AdamWOptions());
+  std::ostringstream text;
+  text << optimizer.routing();
+  EXPECT_EQ(text.str(),
+            "parameter   shape       rule           optimizer\n"
+            "wte.weight  50257 × 32  embedding      adamw\n"
+            "h.0.w       64 × 32     hidden matrix  prism\n"
+            "h.0.scale   scalar      vector         adamw\n"
+            "h.0.b       64          vector         adamw\n"
+            "adamw: 1,608,289 elements in 3 parameters\n"
+            "prism: 2,048 elements in 1 parameter\n");
+}
+
+TEST(Mixed, StepsAsTwoSeparateOptimizers) {
+  const NamedTensors mixed = {{"embed.weight", parameter(random({9, 6}, 1))}, {"w1", parameter(random({6, 6}, 2))},
+                              {"b1", parameter(random({6}, 3))}, {"w2", parameter(random({6, 6}, 4))}};
+  const auto apart = copy_of(mixed);
+  Mixed optimizer(mixed, PrismOptions(0.1).weight_decay(0.1), AdamWOptions(0.05));
+  Prism matrices(NamedTensors{apart[1], apart[3]}, PrismOptions(0.1).weight_decay(0.1));
+  AdamW rest(NamedTensors{apart[0], apart[2]}, AdamWOptions(0.05));
+  for (int64_t t = 1; t <= 5; ++t) {
+    set_gradients(mixed, t);
+    set_gradients(apart, t);
+    optimizer.step();
+    matrices.step();
+    rest.step();
+  }
+  expect_equal_weights(mixed, apart);
+  EXPECT_EQ(optimizer.names(), (std::vector<std::vector<std::string>>{{"embed.weight", "b1"}, {"w1", "w2"}}));
+  EXPECT_EQ(optimizer.group_options(0).name(), "adamw");
+  EXPECT_EQ(optimizer.group_options(1).name(), "prism");
+}
+
+TEST(Mixed, ResumesBitForBitInAnyOrder) {
+  NamedTensors parameters = {{"embed.weight", parameter(random({9, 6}, 1))}, {"w1", parameter(random({6, 6}, 2))},
+                             {"b1", parameter(random({6}, 3))}, {"w2", parameter(random({6, 6}, 4))}};
+  Mixed original(parameters, PrismOptions(0.1), AdamWOptions(0.05));
+  set_gradients(parameters, 1);
+  original.step();
+  NamedTensors copies = copy_of(parameters);
+  std::reverse(copies.begin(), copies.end());
+  Mixed resumed(copies, PrismOptions(9), AdamWOptions(9));
+  std::stringstream stream;
+  torch::save(original, stream);
+  torch::load(resumed, stream);
+  set_gradients(parameters, 2);
+  set_gradients(copies, 2);
+  original.step();
+  resumed.step();
+  expect_equal_weights(copies, parameters);
+}
+
+TEST(Mixed, TakesTheUsersRulesWithASplit) {
+  const std::shared_ptr<const Options> fused = PrismOptions(0.1).split({4, 2, 2}).copy();
+  const std::shared_ptr<const Options> plain = MuonOptions(0.2).copy();
+  const std::shared_ptr<const Options> rest = AdamWOptions(0.05).copy();
+  Rule vectors = rule("vector", ".*", rest);
+  vectors.max_dimensions = 1;
+  const NamedTensors parameters = {{"qkv", parameter(random({8, 6}, 1))}, {"out", parameter(random({6, 6}, 2))}, {"b", parameter(random({6}, 3))}};
+  Mixed optimizer(parameters, {rule("fused", "qkv", fused), vectors, rule("other", ".*", plain)});
+  EXPECT_EQ(optimizer.names(), (std::vector<std::vector<std::string>>{{"qkv"}, {"b"}, {"out"}}));
+  const auto apart = copy_of(parameters);
+  Prism prism(NamedTensors{apart[0]}, PrismOptions(0.1).split({4, 2, 2}));
+  Muon muon(NamedTensors{apart[1]}, MuonOptions(0.2));
+  AdamW adamw(NamedTensors{apart[2]}, AdamWOptions(0.05));
+  set_gradients(parameters, 1);
+  set_gradients(apart, 1);
+  optimizer.step();
+  prism.step();
+  muon.step();
+  adamw.step();
+  expect_equal_weights(parameters, apart);
+}
+
+TEST(Mixed, TakesAWholeModule) {
+  torch::nn::Sequential net(torch::nn::Linear(5, 7), torch::nn::ReLU(), torch::nn::Linear(7, 2));
+  Mixed optimizer(net->named_parameters(), PrismOptions(0.02), AdamWOptions(0.01));
+  const auto x = random({32, 5}, 1, torch::kFloat32);
+  const auto loss = [&] { return (net->forward(x) - x.narrow(1, 0, 2)).square().mean(); };
+  const double before = loss().item<double>();
+  for (int64_t t = 0; t < 50; ++t) {
+    optimizer.zero_grad();
+    loss().backward();
+    optimizer.step();
+  }
+  EXPECT_LT(loss().item<double>(), 0.5 * before);
+}
+
+}  // namespace
+}  // namespace prism::test

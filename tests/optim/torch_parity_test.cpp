@@ -1,0 +1,115 @@
+// Trajectories equal to those of torch's optimizers.
+
+#include <cstdlib>
+#include <cstring>
+
+#include "prism/io/safetensors.h"
+#include "tests/optim/helpers.h"
+
+namespace prism::test {
+namespace {
+
+constexpr int64_t kSteps = 100;
+
+// Feeds the same gradients to ours and to torch's for 100 steps, in float64 and in float32.
+template <class TorchOptimizer, class TorchOptions>
+void expect_torchs_path(const std::string& name, const Json& json, const TorchOptions& options) {
+  for (const auto& [type, tolerance] : {std::pair(torch::kFloat64, 1e-12), std::pair(torch::kFloat32, 1e-6)}) {
+    const auto ours = NamedTensors{{"a", parameter(random({5, 4}, 1, type))}, {"b", parameter(random({7}, 2, type))},
+                                   {"c", parameter(random({5, 4}, 3, type))}, {"d", parameter(random({}, 4, type))}};
+    const auto theirs = copy_of(ours);
+    std::vector<Tensor> tensors;
+    for (const auto& [key, tensor] : theirs) tensors.push_back(tensor);
+    const auto optimizer = make_optimizer(name, ours, json);
+    TorchOptimizer reference(tensors, options);
+    for (int64_t t = 1; t <= kSteps; ++t) {
+      set_gradients(ours, t);
+      set_gradients(theirs, t);
+      optimizer->step();
+      reference.step();
+    }
+    for (size_t i = 0; i < ours.size(); ++i) EXPECT_CLOSE(ours[i].second, theirs[i].second, tolerance) << name << ' ' << json;
+  }
+}
+
+TEST(TorchParity, Adam) {
+  using Torch = torch::optim::Adam;
+  using TorchOptions = torch::optim::AdamOptions;
+  expect_torchs_path<Torch>("adam", Json::object(), TorchOptions());
+  expect_torchs_path<Torch>("adam", {{"lr", 0.05}, {"betas", {0.8, 0.95}}, {"eps", 1e-4}, {"weight_decay", 0.1}},
+                            TorchOptions(0.05).betas({0.8, 0.95}).eps(1e-4).weight_decay(0.1));
+  expect_torchs_path<Torch>("adam", {{"lr", 0.05}, {"amsgrad", true}, {"betas", {0.9, 0.5}}},
+                            TorchOptions(0.05).amsgrad(true).betas({0.9, 0.5}));
+}
+
+TEST(TorchParity, AdamW) {
+  using Torch = torch::optim::AdamW;
+  using TorchOptions = torch::optim::AdamWOptions;
+  expect_torchs_path<Torch>("adamw", Json::object(), TorchOptions());
+  expect_torchs_path<Torch>("adamw", {{"lr", 0.05}, {"betas", {0.8, 0.95}}, {"eps", 1e-4}, {"weight_decay", 0.3}},
+                            TorchOptions(0.05).betas({0.8, 0.95}).eps(1e-4).weight_decay(0.3));
+  expect_torchs_path<Torch>("adamw", {{"lr", 0.05}, {"amsgrad", true}, {"betas", {0.9, 0.5}}},
+                            TorchOptions(0.05).amsgrad(true).betas({0.9, 0.5}));
+}
+
+TEST(TorchParity, AdaGrad) {
+  using Torch = torch::optim::Adagrad;
+  using TorchOptions = torch::optim::AdagradOptions;
+  expect_torchs_path<Torch>("adagrad", Json::object(), TorchOptions());
+  expect_torchs_path<Torch>("adagrad",
+                            {{"lr", 0.1}, {"lr_decay", 0.02}, {"weight_decay", 0.1}, {"initial_accumulator_value", 0.5}, {"eps", 1e-3}},
+                            TorchOptions(0.1).lr_decay(0.02).weight_decay(0.1).initial_accumulator_value(0.5).eps(1e-3));
+}
+
+TEST(TorchParity, RMSprop) {
+  using Torch = torch::optim::RMSprop;
+  using TorchOptions = torch::optim::RMSpropOptions;
+  expect_torchs_path<Torch>("rmsprop", Json::object(), TorchOptions());
+  expect_torchs_path<Torch>("rmsprop", {{"lr", 0.02}, {"alpha", 0.9}, {"eps", 1e-3}, {"weight_decay", 0.1}, {"momentum", 0.5}},
+                            TorchOptions(0.02).alpha(0.9).eps(1e-3).weight_decay(0.1).momentum(0.5));
+  expect_torchs_path<Torch>("rmsprop", {{"centered", true}, {"alpha", 0.9}}, TorchOptions().centered(true).alpha(0.9));
+  expect_torchs_path<Torch>("rmsprop", {{"centered", true}, {"momentum", 0.5}}, TorchOptions().centered(true).momentum(0.5));
+}
+
+TEST(TorchParity, DefaultsAreTorchs) {
+  EXPECT_EQ(AdamOptions().lr(), torch::optim::AdamOptions().lr());
+  EXPECT_EQ(AdamWOptions().weight_decay(), torch::optim::AdamWOptions().weight_decay());
+  EXPECT_EQ(AdaGradOptions().lr(), torch::optim::AdagradOptions().lr());
+  EXPECT_EQ(RMSpropOptions().lr(), torch::optim::RMSpropOptions().lr());
+}
+
+Tensor recorded(const io::SafetensorsFile& file, const std::string& name) {
+  const io::TensorView* view = file.find(name);
+  if (view == nullptr) throw std::runtime_error("the record has no " + name);
+  Tensor tensor = torch::empty(view->shape, view->dtype == "F64" ? torch::kFloat64 : torch::kFloat32);
+  std::memcpy(tensor.mutable_data_ptr(), view->data, view->bytes);
+  return tensor;
+}
+
+// torch.optim.Muon computes in bfloat16, so it is itself away from its formula; ours may be no further than twice that from it.
+TEST(TorchParity, MuonIsAsNearToTorchsAsTorchsToItsFormula) {
+  const char* path = std::getenv("PRISM_MUON_RECORD");
+  if (path == nullptr) GTEST_SKIP() << "PRISM_MUON_RECORD names no file made by record_muon.py; ctest makes it";
+  const io::SafetensorsFile file(path);
+  NamedTensors parameters;
+  for (const char* shape : {"64x32", "32x96", "48x48", "16x128"}) {
+    parameters.emplace_back(shape, parameter(recorded(file, std::string(shape) + ".start")));
+  }
+  Muon muon(parameters, MuonOptions(0.02).weight_decay(0.1));
+  for (int64_t t = 0; t < kSteps; ++t) {
+    for (const auto& [shape, tensor] : parameters) tensor.mutable_grad() = recorded(file, shape + ".gradients")[t].clone();
+    muon.step();
+  }
+  for (const auto& [shape, tensor] : parameters) {
+    const auto ours = tensor.detach().to(torch::kFloat64);
+    const auto formula = recorded(file, shape + ".formula");
+    const auto reference = recorded(file, shape + ".torch").to(torch::kFloat64);
+    const double away = (reference - formula).norm().item<double>();
+    EXPECT_GT(away, 0);
+    EXPECT_LE((ours - reference).norm().item<double>(), 2 * away) << shape;
+    EXPECT_LE((ours - formula).norm().item<double>(), 0.05 * away) << shape;
+  }
+}
+
+}  // namespace
+}  // namespace prism::test
