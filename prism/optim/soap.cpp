@@ -23,23 +23,24 @@ void refresh_basis(Tensor& basis, const Tensor& A, const Tensor& first, const Te
 
 Tensor soap_direction(const Tensor& G, SOAPState& state, const SOAPOptions& options) {
   const auto [beta1, beta2] = options.betas();
-  state.step.add_(1);
-  state.L.lerp_(G.matmul(G.mT()), 1 - options.shampoo_beta());
-  state.R.lerp_(G.mT().matmul(G), 1 - options.shampoo_beta());
-  const Tensor first = state.step.eq(1);
-  const Tensor due = (state.step - 1).remainder(options.refresh()).eq(0).logical_and(first.logical_not());
-  refresh_basis(state.P, state.L, first, due);
-  refresh_basis(state.Q, state.R, first, due);
-
-  const auto rotated = [&](const Tensor& X) { return state.P.mT().matmul(X).matmul(state.Q); };
-  state.M.lerp_(G, 1 - beta1);
-  const Tensor G_rotated = rotated(G);
-  state.v.mul_(beta2).addcmul_(G_rotated, G_rotated, 1 - beta2);
+  const Tensor first = state.step.eq(0);
   const Tensor t = per_entry(state.step, G).to(at::kDouble);
+  const Tensor counts = per_entry(first.logical_not(), G).to(G.scalar_type());
+  const auto rotated = [&](const Tensor& X) { return state.P.mT().matmul(X).matmul(state.Q); };
+  state.M.lerp_(G, counts * (1 - beta1));
+  state.v.lerp_(rotated(G).square(), counts * (1 - beta2));
   const Tensor correction1 = (1 - at::pow(beta1, t)).to(G.scalar_type());
   const Tensor correction2 = (1 - at::pow(beta2, t)).sqrt().to(G.scalar_type());
   const Tensor step = rotated(state.M) / (state.v.sqrt().div_(correction2).add_(options.eps()).mul_(correction1));
-  return state.P.matmul(step).matmul(state.Q.mT());
+  const Tensor U = state.P.matmul(step.masked_fill(per_entry(first, G), 0)).matmul(state.Q.mT());
+
+  state.L.lerp_(G.matmul(G.mT()), 1 - options.shampoo_beta());
+  state.R.lerp_(G.mT().matmul(G), 1 - options.shampoo_beta());
+  const Tensor due = state.step.remainder(options.refresh()).eq(0).logical_and(first.logical_not());
+  refresh_basis(state.P, state.L, first, due);
+  refresh_basis(state.Q, state.R, first, due);
+  state.step.add_(1);
+  return U;
 }
 
 std::vector<Field> SOAPOptions::fields(at::IntArrayRef shape) const {

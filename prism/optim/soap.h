@@ -5,13 +5,13 @@
 
 namespace prism {
 
-// SOAP (Vyas et al. 2024): Adam in the eigenbasis of Shampoo's averages. For each matrix (m, n), t = 1, 2, …
+// SOAP (Vyas et al. 2024): Adam in the eigenbasis of Shampoo's averages. For each matrix (m, n), t = 0, 1, …
+//   t = 0: only the basis is made, W stays. Then, in the basis of earlier gradients,
+//   M ← β₁M + (1−β₁)G;   v ← β₂v + (1−β₂)(PᵀGQ)²;   U = P [ (PᵀMQ/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε) ] Qᵀ
 //   L ← β_s L + (1−β_s)GGᵀ;   R ← β_s R + (1−β_s)GᵀG
-//   P, Q: eigenbases of L and R, by eigh at t = 1, then by one QR power step every `refresh` steps
-//   M ← β₁M + (1−β₁)G;   v ← β₂v + (1−β₂)(PᵀGQ)²
-//   U = P [ (PᵀMQ/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε) ] Qᵀ
-// M is kept in the coordinates of the weights, so a refresh cannot mix two bases. The authors' code takes no step at t = 1 and
-// refreshes after the update; here the basis is refreshed before it is used.
+//   P, Q: eigenbases of L and R, by eigh at t = 0, then by one QR power step every `refresh` steps
+// A gradient never meets the basis it made: there PᵀGQ is diagonal, and Adam would make whole steps of the rounding noise beside the diagonal.
+// M is kept in the coordinates of the weights (the authors rotate it), so a refresh cannot mix two bases.
 class SOAPOptions : public MatrixOptionsOf<SOAPOptions> {
  public:
   using Betas = std::pair<double, double>;
@@ -31,7 +31,7 @@ class SOAPOptions : public MatrixOptionsOf<SOAPOptions> {
 };
 
 struct SOAPState {
-  Tensor step;        // (B)
+  Tensor step;        // (B): t
   Tensor M, v;        // (B, …, m, n)
   Tensor L, R, P, Q;  // (B, …, m, m) and (B, …, n, n)
 };
