@@ -98,34 +98,13 @@ Tensors dense_gradients(const Group& group, const OptionalTensors& gradients) {
   return result;
 }
 
-// Options that changed the fields since the state was made would leave stacks unused or missing.
-void check_fields(Group& group) {
-  for (auto& bucket : group.buckets) {
-    follow(bucket, *group.options, group.parameters, group.names);
-    size_t expected = bucket.state["master"].defined() ? 1 : 0;
-    for (const auto& field : group.options->fields(bucket.shape)) {
-      const Tensor stack = bucket.state[field.name];
-      TORCH_CHECK(stack.defined() && stack.dim() == static_cast<int64_t>(field.shape.size()) + 1 &&
-                      stack.sizes().slice(1) == at::IntArrayRef(field.shape),
-                  group.options->name(), ": '", entry_name(group.names, bucket.entries.front()), "' has no state '",
-                  field.name,
-                  "' for its present options; set options that change the state when the optimizer is made");
-      ++expected;
-    }
-    TORCH_CHECK(bucket.state.size() == expected, group.options->name(), ": '",
-                entry_name(group.names, bucket.entries.front()), "' has ", bucket.state.size(),
-                " fields of state, but its present options use ", expected,
-                "; set options that change the state when the optimizer is made");
-  }
-}
-
 Group open_group(const Tensors& parameters, const OptionalTensors& gradients, const Tensors& state,
                  const std::string& layout, const std::string& optimizer, const std::string& options) {
   const Json parsed = Json::parse(layout);
   Group group{parse_options(optimizer, options), parsed.at("names").get<Names>(), parameters, {}, {}};
   group.gradients = dense_gradients(group, gradients);
   group.buckets = buckets_of(parsed, parameters, state);
-  check_fields(group);
+  for (auto& bucket : group.buckets) follow(bucket, *group.options, group.parameters, group.names);
   return group;
 }
 
