@@ -54,7 +54,7 @@ class MergeTable {
 };
 
 struct StringHash {
-  using is_transparent = void;
+  using is_transparent = void;  // NOLINT(readability-identifier-naming): the standard library looks for it
   size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
 };
 using TokenMap = std::unordered_map<std::string, TokenId, StringHash, std::equal_to<>>;

@@ -20,8 +20,8 @@ enum CodePointProperty : uint8_t {
 const uint8_t* code_point_properties();
 
 // Canonical composition (NFC) of valid UTF-8 by the rules of Unicode 9, which is what `tokenizers` knows: marks and
-// compositions that came later pass unchanged. Returns `text` itself where no character of it can change, else a view of `storage`.
-// Takes O(n log n) for any input.
+// compositions that came later pass unchanged. Returns `text` itself where no character of it can change, else a view
+// of `storage`. Takes O(n log n) for any input.
 std::string_view nfc(std::string_view text, std::string& storage);
 
 }  // namespace prism::text

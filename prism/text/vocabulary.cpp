@@ -59,6 +59,7 @@ void Vocabulary::add_model_tokens(std::vector<std::pair<std::string, TokenId>>& 
   }
   tokens_.reserve(greatest + 1 + added_tokens);  // ids_ looks into it, so it must not move
   tokens_.resize(greatest + 1);
+  ids_.reserve(vocabulary.size() + added_tokens);
   model_size_ = vocabulary.size();
   for (auto& [text, id] : vocabulary) {
     Token& token = tokens_[id];
@@ -109,7 +110,7 @@ void Vocabulary::add_merges(const std::vector<std::pair<std::string, std::string
     rules.push_back({id_of(merge.first), id_of(merge.second), id_of(merge.first + merge.second)});
   }
   // Of a pair listed twice the later place counts, as in a map filled in order.
-  std::unordered_set<uint64_t> seen;
+  std::unordered_set<uint64_t> seen(rules.size());
   for (auto rule = rules.rbegin(); rule != rules.rend(); ++rule) {
     if (seen.insert(uint64_t{rule->left} << 32 | rule->right).second) merges_.push_back(*rule);
   }

@@ -11,8 +11,8 @@
 //   tokenizer_tool train OUT JSON         texts → a tokenizer.json at OUT; options: vocabulary, least_count, threads,
 //                                         special_tokens, pre_split, normalizer, word_memory, allow_fewer; prints
 //                                         statistics
-//   tokenizer_tool time FILE TEXT ROUNDS  no input; processor seconds of each round of encoding all of TEXT, and
-//                                         the number of ids
+//   tokenizer_tool time FILE ROUNDS       texts → for each round of encoding them all, processor seconds and number of
+//   ids
 // FILE is what Tokenizer::load takes, or VOCAB.json,MERGES.txt. Exit status 2 and a message for what is refused.
 #include <fmt/format.h>
 
@@ -23,7 +23,6 @@
 #include <nlohmann/json.hpp>
 
 #include "prism/io/error.h"
-#include "prism/io/file.h"
 #include "prism/text/tokenizer.h"
 #include "prism/text/trainer.h"
 #include "prism/text/unicode.h"
@@ -46,7 +45,7 @@ bool read_record(Record& record) {
 void write_record(std::string_view bytes) {
   const auto size = static_cast<uint32_t>(bytes.size());
   std::fwrite(&size, sizeof size, 1, stdout);
-  std::fwrite(bytes.data(), 1, bytes.size(), stdout);
+  if (size > 0) std::fwrite(bytes.data(), 1, size, stdout);
 }
 
 void write_numbers(const std::vector<uint32_t>& numbers) {
@@ -73,7 +72,7 @@ void decode(const Arguments& arguments, bool skip_special_tokens) {
   const Tokenizer tokenizer = open_tokenizer(arguments.at(0));
   for_each_record([&](const Record& record) {
     std::vector<TokenId> ids(record.size() / sizeof(TokenId));
-    std::memcpy(ids.data(), record.data(), ids.size() * sizeof(TokenId));
+    if (!ids.empty()) std::memcpy(ids.data(), record.data(), ids.size() * sizeof(TokenId));
     write_record(tokenizer.decode(ids, skip_special_tokens));
   });
 }
@@ -121,10 +120,17 @@ void train(const Arguments& arguments) {
 
 void measure(const Arguments& arguments) {
   const Tokenizer tokenizer = open_tokenizer(arguments.at(0));
-  const std::string text = prism::io::read_file(arguments.at(1));
-  for (int round = 0; round < std::stoi(arguments.at(2)); ++round) {
+  std::vector<std::string> texts;
+  for_each_record([&](const Record& text) { texts.push_back(text); });
+  for (int round = 0; round < std::stoi(arguments.at(1)); ++round) {
+    std::vector<TokenId> ids;
+    size_t count = 0;
     const std::clock_t begin = std::clock();
-    const size_t count = tokenizer.encode(text).size();
+    for (const std::string& text : texts) {
+      ids.clear();
+      tokenizer.encode(text, ids);
+      count += ids.size();
+    }
     fmt::print("{} {}\n", static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, count);
   }
 }

@@ -117,6 +117,19 @@ TEST(Trainer, RareWordsAreDroppedWhereMemoryEnds) {
   }
 }
 
+TEST(Trainer, CountsTextOfAnyLength) {
+  constexpr int kPieces = 72;
+  int next = 0;
+  const TextSource source = [&](std::string& piece) {
+    piece = next == kPieces - 1 ? "z" + repeat("\nqr", 1000) : repeat("\nab", size_t{1} << 18);
+    return next++ < kPieces;
+  };
+  const TrainerResult result = train_bpe(source, small_options(259));
+  EXPECT_EQ(result.bytes, 71u * 3 * (1 << 18) + 3001);
+  EXPECT_EQ(result.tokenizer.bytes(256), "ab");
+  EXPECT_EQ(result.tokenizer.bytes(257), "qr");
+}
+
 TEST(Trainer, ReportsProgressOfBothPhasesOnTheCallersThread) {
   std::vector<TrainerProgress> reports;
   TrainerOptions options = small_options(700);
