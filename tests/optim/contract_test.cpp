@@ -466,17 +466,20 @@ TEST_P(Contract, FollowsParametersMovedToAnotherType) {
     const auto parameters = model(from);
     const auto optimizer = make(parameters, {{"master_weights", true}});
     run(*optimizer, parameters, 1, 2);
+    const auto before = state_of(*optimizer);
     NamedTensors fresh;
     for (const auto& [name, tensor] : parameters) {
       tensor.mutable_grad() = Tensor();
       tensor.set_data(tensor.detach().to(to));  // what Module::to does
       fresh.emplace_back(name, parameter(tensor.detach()));
     }
+    const auto after = state_of(*optimizer);
+    for (const auto& [name, tensor] : before) EXPECT_TRUE(torch::equal(after.at(name), tensor.to(after.at(name).scalar_type()))) << name;
+    for (const auto& [name, tensor] : state_of(*make(fresh, {{"master_weights", true}}))) {
+      EXPECT_EQ(after.at(name).scalar_type(), tensor.scalar_type()) << name;
+    }
     run(*optimizer, parameters, 3, 4);
     expect_finite(parameters);
-    std::map<std::string, at::ScalarType> types;
-    for (const auto& [name, tensor] : state_of(*optimizer)) types[name] = tensor.scalar_type();
-    for (const auto& [name, tensor] : state_of(*make(fresh, {{"master_weights", true}}))) EXPECT_EQ(types.at(name), tensor.scalar_type()) << name;
   }
 }
 
