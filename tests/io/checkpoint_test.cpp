@@ -291,7 +291,8 @@ constexpr int64_t kCallsApart = 1;
 TEST(Checkpoint, SurvivesAKillAtEverySystemCall) {
   const TemporaryFolder run;
   std::set<std::pair<int64_t, char>> seen;
-  for (int64_t calls = 0, status = -1; status != 0; calls += kCallsApart) {
+  int status = kKilled;
+  for (int64_t calls = 0; status == kKilled; calls += kCallsApart) {
     fs::remove_all(run / "checkpoints");
     save(run / "checkpoints", 1, "a");
     save(run / "checkpoints", 2, "b");
@@ -306,6 +307,7 @@ TEST(Checkpoint, SurvivesAKillAtEverySystemCall) {
     EXPECT_EQ(newest(run / "checkpoints"), std::pair(int64_t{4}, 'e'));
     for (const auto& name : names_in(run / "checkpoints")) EXPECT_FALSE(contains(name, ".tmp-")) << calls;
   }
+  EXPECT_EQ(status, 0);
   EXPECT_EQ(seen, (std::set<std::pair<int64_t, char>>{{2, 'b'}, {2, 'c'}, {3, 'd'}}));
 }
 

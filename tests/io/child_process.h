@@ -11,48 +11,59 @@
 
 namespace prism::io {
 
-// Runs the action in a forked child whose exit status is returned: 0 done, 1 an exception, 128 + n killed by signal n.
+// Forks a child that runs the action and exits with 0, or with 1 for an exception.
 template <typename Action>
-int in_child(Action&& action) {
+pid_t start_child(Action&& action) {
   const pid_t pid = ::fork();
-  if (pid == 0) {
-    int status = 1;
-    try {
-      action();
-      status = 0;
-    } catch (...) {
-    }
-    ::_exit(status);
+  if (pid < 0) throw std::runtime_error("cannot fork");  // must never reach kill: -1 means every process
+  if (pid > 0) return pid;
+  int status = 1;
+  try {
+    action();
+    status = 0;
+  } catch (...) {
   }
-  int status = 0;
-  ::waitpid(pid, &status, 0);
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  ::_exit(status);
 }
 
-constexpr int kNoTracing = 1000;
+inline int exit_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
+
+// Exit status of a child that runs the action; 128 + n when signal n killed it.
+template <typename Action>
+int in_child(Action&& action) {
+  int status = 0;
+  ::waitpid(start_child(action), &status, 0);
+  return exit_status(status);
+}
+
+constexpr int kNoTracing = 99;
+constexpr int kKilled = 128 + SIGKILL;
 
 // The same, but the child is killed after n system calls, if it makes more.
 template <typename Action>
 int in_child_killed_after(int64_t n, Action&& action) {
-  const pid_t pid = ::fork();
-  if (pid == 0) {
-    if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) ::_exit(99);
+  const pid_t pid = start_child([&] {
+    if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) ::_exit(kNoTracing);
     ::raise(SIGSTOP);
     action();
-    ::_exit(0);
-  }
+  });
   int status = 0;
   ::waitpid(pid, &status, 0);
-  if (WIFEXITED(status)) return kNoTracing;
-  for (int64_t i = 0; i < 2 * n && WIFSTOPPED(status); ++i) {  // stops at the entry and at the return of each
-    if (::ptrace(PTRACE_SYSCALL, pid, nullptr, nullptr) != 0) return kNoTracing;
+  if (!WIFSTOPPED(status)) return exit_status(status);
+  ::ptrace(PTRACE_SETOPTIONS, pid, nullptr, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL);
+  int64_t signal = 0;                                              // not ours: to be handed on
+  for (int64_t stops = 0; stops < 2 * n && WIFSTOPPED(status);) {  // at the entry and at the return of each call
+    if (::ptrace(PTRACE_SYSCALL, pid, nullptr, signal) != 0) break;
     ::waitpid(pid, &status, 0);
+    const bool at_call = WIFSTOPPED(status) && WSTOPSIG(status) == (SIGTRAP | 0x80);
+    signal = WIFSTOPPED(status) && !at_call ? WSTOPSIG(status) : 0;
+    stops += at_call;
   }
   if (WIFSTOPPED(status)) {
     ::kill(pid, SIGKILL);
     ::waitpid(pid, &status, 0);
   }
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  return exit_status(status);
 }
 
 // From here on no file of this process grows past `bytes`: writes fail as on a full disk, but with EFBIG.
