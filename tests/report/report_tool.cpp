@@ -1,0 +1,53 @@
+// For tests against other programs:
+//   report_tool events FOLDER FIRST_STEP < LINES   writes an event file; each line is an object with "step" and either
+//                                                  "scalars" (an object of numbers) or "tag" and "text"
+// Exit status 2 and a message for what is refused.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "prism/io/error.h"
+#include "prism/io/json_lines.h"
+#include "prism/report/event_writer.h"
+
+namespace {
+
+using nlohmann::json;
+
+std::string standard_input() { return {std::istreambuf_iterator<char>(std::cin), {}}; }
+
+void write_events(const std::string& folder, int64_t first_step) {
+  prism::report::EventWriter writer(folder, first_step);
+  prism::io::visit_json_lines(standard_input(), "standard input", [&](const json& line, int64_t) {
+    const auto step = line.at("step").get<int64_t>();
+    if (line.contains("text")) {
+      writer.text(line.at("tag").get<std::string>(), step, line.at("text").get<std::string>());
+      return;
+    }
+    prism::report::Scalars scalars;
+    for (const auto& [tag, value] : line.at("scalars").items()) {
+      scalars.emplace_back(tag, value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>());
+    }
+    writer.scalars(step, scalars);
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  try {
+    if (arguments.size() == 3 && arguments[0] == "events") {
+      write_events(arguments[1], std::stoll(arguments[2]));
+    } else {
+      throw prism::Error("expected: report_tool events FOLDER FIRST_STEP");
+    }
+  } catch (const prism::Error& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 2;
+  }
+}
