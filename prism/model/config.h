@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace prism::model {
+
+// The shape of a Qwen2 decoder. The number of query heads times head_dim may differ from the width.
+struct ModelConfig {
+  int64_t vocab = 0;  // rows of the embedding
+  int64_t layers = 0;
+  int64_t width = 0;     // of the residual stream
+  int64_t heads = 0;     // of queries
+  int64_t kv_heads = 0;  // of keys and values; each serves heads / kv_heads query heads
+  int64_t head_dim = 0;
+  int64_t mlp = 0;      // width inside the SwiGLU
+  int64_t context = 0;  // the longest sequence
+  bool tied = true;     // the output head is the embedding
+  double rope_theta = 1e6;
+  double rms_eps = 1e-6;
+
+  // Throws prism::Error that says which number does not fit which.
+  void check() const;
+
+  int64_t parameters() const;         // all of them, a tied head counted once
+  int64_t matrix_parameters() const;  // those of the hidden matrices
+
+  bool operator==(const ModelConfig&) const = default;
+};
+
+// A model of known size; its vocab is 0, for the caller to set. An unknown name is a prism::Error that lists the known.
+ModelConfig preset(std::string_view name);
+const std::vector<std::string>& preset_names();
+
+}  // namespace prism::model
