@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <set>
 #include <stdexcept>
 
 #include "prism/io/config_toml.h"
 #include "prism/io/json.h"
+#include "prism/io/spelling.h"
 
 namespace prism::io {
 
@@ -19,21 +19,6 @@ namespace {
 using nlohmann::json;
 
 std::string last_part(std::string_view name) { return std::string(name.substr(name.rfind('.') + 1)); }
-
-// Insertions, deletions, substitutions and swaps of neighbours (optimal string alignment).
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
-  for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
-  std::iota(d[0].begin(), d[0].end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    for (size_t j = 1; j <= b.size(); ++j) {
-      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
-      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
-      if (swapped) d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
-    }
-  }
-  return d[a.size()][b.size()];
-}
 
 std::string in_markdown(std::string_view text) {
   std::string cell;

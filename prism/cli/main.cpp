@@ -1,0 +1,3 @@
+#include "prism/cli/command.h"
+
+int main(int argc, char** argv) { return prism::cli::run(argc, argv); }

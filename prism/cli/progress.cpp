@@ -1,0 +1,49 @@
+#include "prism/cli/progress.h"
+
+#include <fmt/format.h>
+
+#include "prism/cli/terminal.h"
+
+namespace prism::cli {
+
+ProgressLine::ProgressLine() : ProgressLine(Options{}) {}
+
+ProgressLine::ProgressLine(Options options)
+    : options_(options), live_(options.live.value_or(terminal_of(options.out).live)) {}
+
+ProgressLine::~ProgressLine() { clear(); }
+
+bool ProgressLine::due() const {
+  return !last_ || Clock::now() - *last_ >= (live_ ? options_.live_interval : options_.plain_interval);
+}
+
+void ProgressLine::update(std::string_view text) {
+  if (due()) show(text);
+}
+
+void ProgressLine::show(std::string_view text) {
+  last_ = Clock::now();
+  if (live_) {
+    // One column stays free: terminals wrap after the last.
+    fmt::print(options_.out, "\r{}\x1b[K", fitted(text, terminal_of(options_.out).width - 1));
+    shown_ = true;
+  } else {
+    fmt::print(options_.out, "{}\n", text);
+  }
+  std::fflush(options_.out);
+}
+
+void ProgressLine::note(std::string_view text) {
+  clear();
+  fmt::print(options_.out, "{}\n", text);
+  std::fflush(options_.out);
+}
+
+void ProgressLine::clear() {
+  if (!shown_) return;
+  std::fputs("\r\x1b[K", options_.out);
+  std::fflush(options_.out);
+  shown_ = false;
+}
+
+}  // namespace prism::cli

@@ -1,0 +1,131 @@
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <memory>
+#include <new>
+
+#include "prism/cli/command.h"
+#include "prism/io/error.h"
+#include "prism/io/spelling.h"
+
+namespace prism::cli {
+
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kWrongInput = 2;
+
+constexpr size_t kHelpColumn = 28;
+
+// The command that the user named, as far as it is known: `prism tokenizer train`.
+const CLI::App& named_command(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return chosen.empty() ? app : named_command(*chosen.front());
+}
+
+std::string full_name(const CLI::App& app) {
+  return app.get_parent() == nullptr ? app.get_name() : full_name(*app.get_parent()) + " " + app.get_name();
+}
+
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  return names;
+}
+
+// What was given and no option, argument or command of `app` took; empty when there is nothing.
+std::string unexpected(const CLI::App& app) {
+  for (const std::string& word : app.remaining()) {
+    if (word == "--") continue;
+    const bool is_option = word.size() > 1 && word.front() == '-';
+    const auto known = is_option ? option_names(app) : command_names(app);
+    if (!is_option && known.empty()) return fmt::format("unexpected argument '{}'", word);
+    const std::string nearest = io::nearest_word(word.substr(0, word.find('=')), known);
+    return fmt::format("unknown {} '{}'{}", is_option ? "option" : "command", word,
+                       nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
+  }
+  return "";
+}
+
+// Why the parser refused, in words of this program.
+std::string parse_mistake(const CLI::App& app, const CLI::ParseError& error) {
+  if (std::string text = unexpected(app); !text.empty()) return text;  // a misspelled option is missing besides
+  if (!command_names(app).empty()) return fmt::format("expected one of: {}", fmt::join(command_names(app), ", "));
+  return error.what();
+}
+
+int report(const std::string& who, std::string message, int status) {
+  for (size_t at; (at = message.find('\n')) != std::string::npos;) message.replace(at, 1, " ");
+  fmt::print(stderr, "{}: {}\n", who, message);
+  return status;
+}
+
+int perform(const Action& action, const std::string& who) {
+  try {
+    return action();
+  } catch (const Error& error) {
+    return report(who, error.what(), kWrongInput);
+  } catch (const c10::ValueError& error) {
+    return report(who, error.what_without_backtrace(), kWrongInput);
+  } catch (const c10::Error& error) {
+    return report(who, error.what_without_backtrace(), kFailed);
+  } catch (const std::bad_alloc&) {
+    return report(who, "out of memory", kFailed);
+  } catch (const std::exception& error) {
+    return report(who, error.what(), kFailed);
+  }
+}
+
+}  // namespace
+
+Action attach_commands(CLI::App& app, const std::vector<Command>& commands) {
+  auto actions = std::make_shared<std::vector<std::pair<CLI::App*, Action>>>();
+  app.require_subcommand(1);
+  for (const Command& command : commands) {
+    CLI::App* sub = app.add_subcommand(command.name, command.summary)->group("Commands");
+    sub->footer("Example:\n  " + CLI::detail::find_and_replace(command.example, "\n", "\n  "));
+    actions->emplace_back(sub, command.attach(*sub));
+  }
+  return [actions] {
+    for (const auto& [sub, action] : *actions) {
+      if (sub->parsed()) return action();
+    }
+    throw std::logic_error("no command was parsed");
+  };
+}
+
+int run(int argc, const char* const* argv) {
+  CLI::App app("Trains language models with PRISM and other optimizers, and compares them.", "prism");
+  app.set_version_flag("--version", "prism " PRISM_VERSION);
+  app.get_formatter()->column_width(kHelpColumn);
+  app.get_formatter()->label("SUBCOMMAND", "COMMAND");
+  app.footer("`prism COMMAND --help` shows the options of a command and an example.");
+  const Action action = attach_commands(app, commands());
+  if (argc < 2) {
+    fmt::print("{}", app.help());
+    return 0;
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {  // --help, --version
+    return app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    const CLI::App& command = named_command(app);
+    const std::string who = full_name(command);
+    return report(who, fmt::format("{} (see {} --help)", parse_mistake(command, error), who), kWrongInput);
+  }
+  return perform(action, full_name(named_command(app)));
+}
+
+}  // namespace prism::cli

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+namespace prism::cli {
+
+// What the reader of a stream can show.
+struct Terminal {
+  bool live = false;    // lines can be written over: a terminal that is not "dumb"
+  bool colour = false;  // a live terminal, and NO_COLOR is unset or empty
+  int64_t width = 80;   // columns, as they are now
+};
+Terminal terminal_of(std::FILE* stream);
+
+bool speaks_utf8();  // by LC_ALL, LC_CTYPE or LANG, the first that is set
+
+enum class Colour { kRed, kGreen, kYellow, kBold, kFaint };
+std::string coloured(std::string_view text, Colour colour, const Terminal& terminal);
+
+// The first `columns` characters of UTF-8 text, the last an ellipsis where something is left out.
+std::string fitted(std::string_view text, int64_t columns);
+
+}  // namespace prism::cli

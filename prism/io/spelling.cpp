@@ -1,0 +1,36 @@
+#include "prism/io/spelling.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace prism::io {
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
+  std::iota(d[0].begin(), d[0].end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    for (size_t j = 1; j <= b.size(); ++j) {
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+    }
+  }
+  return d[a.size()][b.size()];
+}
+
+std::string nearest_word(std::string_view word, const std::vector<std::string>& known) {
+  constexpr size_t kEnough = 80;  // letters; bounds the time for absurd words
+  std::string nearest;
+  size_t least = 0;
+  for (const std::string& candidate : known) {
+    const size_t distance = edit_distance(word.substr(0, kEnough), candidate);
+    if (2 * distance <= candidate.size() && (nearest.empty() || distance < least)) {
+      nearest = candidate;
+      least = distance;
+    }
+  }
+  return nearest;
+}
+
+}  // namespace prism::io

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace prism::io {
+
+// Insertions, deletions, substitutions and swaps of neighbours (optimal string alignment).
+size_t edit_distance(std::string_view a, std::string_view b);
+
+// The known word that is spelled most alike; empty where it would be a guess: more than half of its letters differ.
+std::string nearest_word(std::string_view word, const std::vector<std::string>& known);
+
+}  // namespace prism::io
