@@ -25,8 +25,8 @@ struct ReaderOptions {
   size_t max_line_bytes = size_t{64} << 20;  // the longest line of JSON, for a line is held in memory
 };
 
-// A part of a document, at most `piece_bytes` long. Long documents come in several pieces, cut where the pre-split rule
-// of Qwen2 has a boundary too (see cut.h), so that the pieces' tokens put together are those of the whole.
+// A part of a document, at most `piece_bytes` long. Long documents come in several pieces, cut where the pre-split
+// rules have a boundary too (see cut.h), so that the pieces' tokens put together are those of the whole.
 struct Piece {
   std::string text;
   bool first = true;
