@@ -1,0 +1,46 @@
+#include "prism/cli/dataset_lines.h"
+
+#include <fmt/format.h>
+
+#include "prism/cli/numbers.h"
+
+namespace prism::cli {
+namespace {
+
+std::string text_of(const text::TrainerProgress& p) {
+  if (p.phase == text::TrainerProgress::Phase::kCounting) {
+    return fmt::format("tokenizer: counting words  {} read  {} distinct", in_bytes(static_cast<double>(p.bytes)),
+                       grouped(p.distinct_words));
+  }
+  return fmt::format("tokenizer: merging  {} of {} tokens", grouped(p.tokens), grouped(p.vocabulary));
+}
+
+std::string text_of(const data::Progress& p) {
+  const char* stage = p.stage == data::Stage::kHash   ? "hashing"
+                      : p.stage == data::Stage::kScan ? "reading"
+                                                      : "encoding";
+  return fmt::format("data: {} {}  {}  {:.1f} MB/s  ETA {}", stage,
+                     in_percent(static_cast<double>(p.bytes), static_cast<double>(p.total_bytes)),
+                     in_bytes(static_cast<double>(p.bytes)), p.mb_per_s, in_time(p.eta_s));
+}
+
+}  // namespace
+
+train::Dataset open_dataset(const io::Config& config, const std::filesystem::path& folder, ProgressLine& line) {
+  train::DatasetProgress progress;
+  progress.tokenizer = [&](const text::TrainerProgress& p) {
+    if (line.due()) line.update(text_of(p));
+  };
+  progress.shards = [&](const data::Progress& p) {
+    if (line.due()) line.update(text_of(p));
+  };
+  auto dataset = train::open_dataset(config, folder, progress);
+  const auto& identity = dataset.train.identity();
+  line.note(fmt::format("data: {} training tokens, {} held out, vocabulary {}, corpus {}",
+                        grouped(dataset.train.tokens()), grouped(dataset.val.tokens()),
+                        grouped(dataset.tokenizer.size()),
+                        identity.sources.empty() ? identity.recipe : identity.sources.front().hash));
+  return dataset;
+}
+
+}  // namespace prism::cli

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "prism/cli/progress.h"
+#include "prism/train/dataset.h"
+
+namespace prism::cli {
+
+// Opens the dataset of a configuration with its progress on the line, and says what it is when it is ready.
+train::Dataset open_dataset(const io::Config& config, const std::filesystem::path& folder, ProgressLine& line);
+
+}  // namespace prism::cli

@@ -1,0 +1,103 @@
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "prism/cli/command.h"
+#include "prism/cli/config_options.h"
+#include "prism/cli/dataset_lines.h"
+#include "prism/cli/interrupt.h"
+#include "prism/cli/numbers.h"
+#include "prism/cli/progress.h"
+#include "prism/io/error.h"
+#include "prism/train/config.h"
+#include "prism/train/run.h"
+
+namespace prism::cli {
+namespace {
+
+struct TrainOptions {
+  ConfigOptions config;
+  bool resume = false;
+};
+
+std::string progress_text(const train::RunProgress& p) {
+  auto text = fmt::format("step {}/{}  loss {:.4f}", p.step, p.steps, p.loss);
+  if (p.val_loss) text += fmt::format("  held-out {:.4f}", *p.val_loss);
+  text += fmt::format("  {} tokens/s  optimizer {:.0f} %  ETA {}", grouped(static_cast<int64_t>(p.tokens_per_s)),
+                      100 * p.optimizer_share, in_time(p.eta_s));
+  if (p.skipped > 0) text += fmt::format("  skipped {}", p.skipped);
+  return text;
+}
+
+// With --resume alone the run's own configuration is taken; with --config it is given anew and compared with it.
+io::Config configuration(const TrainOptions& options) {
+  auto config = train::make_config();
+  options.config.apply(config);
+  if (!options.resume || options.config.file || !config.has("run.out")) return config;
+  auto stored = train::stored_config(config.string("run.out"));
+  if (!stored) {
+    throw Error(fmt::format("--resume: no run in {}; give --config to begin one", config.string("run.out")));
+  }
+  for (const auto& setting : options.config.settings) stored->set(setting);
+  stored->assign("run.out", config.string("run.out"), config.where("run.out"));
+  return *stored;
+}
+
+int finish(const train::RunResult& result, const std::string& folder, const Interrupt& interrupt) {
+  const auto& summary = result.summary;
+  const auto number = [&](const char* key) {
+    return summary.at(key).is_number() ? fmt::format("{:.4f}", summary.at(key).get<double>()) : "none";
+  };
+  if (result.status == train::RunStatus::kDiverged) {
+    fmt::print(stderr, "prism train: {}\n", result.diagnosis);
+    return 1;
+  }
+  if (result.status == train::RunStatus::kInterrupted) {
+    fmt::print("saved at step {}; go on with: prism train --resume --out {}\n", result.step, folder);
+    return 128 + interrupt.signal();
+  }
+  fmt::print("trained {} steps on {} tokens in {}: loss {}, held-out loss {}\n{}\n", result.step,
+             grouped(summary.at("tokens")), in_time(summary.at("timing").at("seconds")), number("loss"),
+             number("val_loss"), folder);
+  return 0;
+}
+
+int train(const TrainOptions& options) {
+  const auto config = configuration(options);
+  const auto folder = config.string("run.out");
+  train::check(config);
+  if (!options.resume && train::stored_config(folder)) {
+    throw Error(
+        fmt::format("{}: holds a run already; go on with it (--resume) or choose another folder (--out)", folder));
+  }
+  ProgressLine line;
+  const auto dataset =
+      open_dataset(config, config.is("data.cache", "auto") ? folder + "/data" : config.string("data.cache"), line);
+  const Interrupt interrupt;
+  train::RunOptions run;
+  run.resume = options.resume;
+  run.stop = &interrupt.signal();
+  run.progress = [&](const train::RunProgress& p) {
+    if (line.due()) line.update(progress_text(p));
+  };
+  run.note = [&](const std::string& text) { line.note(text); };
+  const auto result = train::run(config, dataset, run);
+  line.clear();
+  return finish(result, folder, interrupt);
+}
+
+}  // namespace
+
+Command train_command() {
+  return {"train", "Train a language model on your text",
+          "prism train --config configs/demo.toml --set train.steps=40 --out runs/a\nprism train --resume --out runs/a",
+          [](CLI::App& app) -> Action {
+            auto options = std::make_shared<TrainOptions>();
+            options->config.attach(app);
+            app.add_flag("--resume", options->resume,
+                         "Go on with the run in the folder, from its newest checkpoint that verifies");
+            return [options] { return train(*options); };
+          }};
+}
+
+}  // namespace prism::cli

@@ -1,0 +1,323 @@
+#include "prism/train/config.h"
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "prism/io/error.h"
+#include "prism/optim/adamw.h"
+#include "prism/optim/registry.h"
+
+namespace prism::train {
+namespace {
+
+using io::Config;
+using io::ConfigKey;
+
+constexpr const char* kAuto = "auto";
+
+std::vector<std::string> split_words(const std::string& type) {
+  std::vector<std::string> words;
+  for (size_t begin = 0; begin <= type.size();) {
+    const auto end = std::min(type.find('|', begin), type.size());
+    words.push_back(type.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
+ConfigKey option_key(const Option& option) {
+  const auto name = "optimizer." + option.name;
+  if (option.type == "number") return ConfigKey::real(name, kAuto, option.doc).or_word(kAuto);
+  if (option.type == "integer") return ConfigKey::integer(name, kAuto, option.doc).or_word(kAuto);
+  if (option.type == "boolean") return ConfigKey::boolean(name, kAuto, option.doc).or_word(kAuto);
+  if (option.type == "integers") return ConfigKey::integers(name, kAuto, option.doc).or_word(kAuto);
+  if (option.type == "pair") return ConfigKey::reals(name, kAuto, option.doc).length(2).or_word(kAuto);
+  if (option.type == "coefficients") {
+    auto key = ConfigKey::real_lists(name, kAuto, option.doc).or_word(kAuto);
+    for (const char* word : {"jordan", "you", "polar_express", "minimax9", "converged"})
+      key = std::move(key).or_word(word);
+    return key;
+  }
+  auto words = split_words(option.type);
+  if (std::find(words.begin(), words.end(), kAuto) == words.end()) words.emplace_back(kAuto);
+  return ConfigKey::string(name, kAuto, option.doc).one_of(words);
+}
+
+// Not keys: the trainer looks at the loss and the gradients itself, and descends.
+bool is_key(const Option& option) {
+  static const std::set<std::string> without = {"lr",         "maximize", "skip_nonfinite",
+                                                "capturable", "split",    "gamma_schedule"};
+  return !without.contains(option.name);
+}
+
+void add_optimizer_keys(std::vector<ConfigKey>& keys) {
+  keys.push_back(
+      ConfigKey::string("optimizer.name", "prism", "Optimizer of the hidden matrices.").one_of(optimizer_names()));
+  keys.push_back(
+      ConfigKey::real("optimizer.lr", kAuto, "Peak learning rate of the hidden matrices.").at_least(0).or_word(kAuto));
+  std::set<std::string> seen;
+  for (const auto& name : optimizer_names()) {
+    const auto options = make_options(name);
+    for (const auto& option : options->table()) {
+      if (is_key(option) && seen.insert(option.name).second) keys.push_back(option_key(option));
+    }
+  }
+  keys.push_back(ConfigKey::string("optimizer.gamma_schedule", "constant", "Course of γ over the run.")
+                     .one_of({"constant", "cosine", "linear", "wsd"}));
+  keys.push_back(ConfigKey::integer("optimizer.gamma_warmup", 0, "Steps over which γ rises to its value.").at_least(0));
+  keys.push_back(
+      ConfigKey::real("optimizer.gamma_floor", 0.0, "Where γ's schedule ends, as a fraction of γ.").at_least(0));
+  keys.push_back(ConfigKey::real("optimizer.aux_lr", 0.005,
+                                 "Peak learning rate of AdamW on the rest: embeddings, head, norms, biases.")
+                     .at_least(0));
+  keys.push_back(ConfigKey::reals("optimizer.aux_betas", {0.9, 0.95}, "AdamW's averages, on the rest.")
+                     .length(2)
+                     .at_least(0)
+                     .below(1));
+  keys.push_back(
+      ConfigKey::real("optimizer.aux_weight_decay", 0.01, "Decoupled weight decay of the rest.").at_least(0));
+}
+
+void add_model_keys(std::vector<ConfigKey>& keys) {
+  keys.push_back(ConfigKey::string("model.preset", "22m", "Sizes to start from.").one_of(model::preset_names()));
+  const auto size = [&](const char* name, const char* doc) {
+    keys.push_back(ConfigKey::integer(name, kAuto, doc).at_least(1).or_word(kAuto));
+  };
+  size("model.layers", "Decoder blocks; auto: the preset's, here and below.");
+  size("model.width", "Size of the residual stream.");
+  size("model.heads", "Attention heads.");
+  size("model.kv_heads", "Key-value heads; divides model.heads.");
+  size("model.head_dim", "Size of one head, an even number; auto: width / heads.");
+  size("model.mlp", "Inner size of the SwiGLU block.");
+  keys.push_back(ConfigKey::boolean("model.tied", true, "The head shares the embedding's weights."));
+  keys.push_back(ConfigKey::real("model.rope_theta", kAuto, "Base of the rotary angles.").above(0).or_word(kAuto));
+  keys.push_back(ConfigKey::boolean("model.recompute", false,
+                                    "Recompute activations in the backward pass: less memory, more time."));
+  keys.push_back(
+      ConfigKey::string("model.init", "", "Hugging Face folder to start from; empty: random weights from train.seed."));
+}
+
+void add_data_keys(std::vector<ConfigKey>& keys) {
+  keys.push_back(
+      ConfigKey::strings(
+          "data.path", nullptr,
+          "Files and folders of text, one folder of token shards, or \"torch-sources\": the Python files of the "
+          "installed torch.")
+          .length(1, 1000));
+  keys.push_back(ConfigKey::strings("data.extensions", nlohmann::json::array(),
+                                    "Within folders, only files that end so; empty: all."));
+  keys.push_back(
+      ConfigKey::string("data.separator", "<|endoftext|>", "A line of text files that ends a document; empty: none."));
+  keys.push_back(ConfigKey::string("data.text_field", "text", "Field of JSON lines, column of Parquet files."));
+  keys.push_back(ConfigKey::string(
+      "data.tokenizer", kAuto,
+      "tokenizer.json or a folder with one; auto: that of model.init or of the shards, else one is trained."));
+  keys.push_back(ConfigKey::integer("data.vocab", 16384, "Tokens of a tokenizer that is trained here.").at_least(257));
+  keys.push_back(
+      ConfigKey::real("data.held_out", 0.01, "Fraction of the documents kept for evaluation.").above(0).below(1));
+  keys.push_back(
+      ConfigKey::string("data.cache", kAuto, "Where tokenizer and shards are kept; auto: the folder data of the run."));
+}
+
+void add_train_keys(std::vector<ConfigKey>& keys) {
+  keys.push_back(ConfigKey::integer("train.steps", 1000, "Optimizer steps.").at_least(1));
+  keys.push_back(
+      ConfigKey::integer("train.batch", 32, "Sequences of one optimizer step, accumulation included.").at_least(1));
+  keys.push_back(ConfigKey::integer("train.context", kAuto, "Tokens of a sequence; auto: the preset's.")
+                     .at_least(1)
+                     .or_word(kAuto));
+  keys.push_back(
+      ConfigKey::integer("train.accumulate", 1, "Passes one step is split into; divides train.batch.").at_least(1));
+  keys.push_back(ConfigKey::real("train.clip", 1.0, "Largest norm of the gradient; 0: no clipping.").at_least(0));
+  keys.push_back(ConfigKey::integer("train.seed", 1, "Decides initial weights and the order of the data.").at_least(0));
+  keys.push_back(
+      ConfigKey::integer("train.eval_every", 100, "Steps between evaluations on held-out text; 0: only at the end.")
+          .at_least(0));
+  keys.push_back(
+      ConfigKey::integer("train.eval_sequences", 128, "Held-out sequences of an evaluation; 0: all.").at_least(0));
+  keys.push_back(
+      ConfigKey::boolean("train.deterministic", false, "Bit-equal repetition on the GPU; the CPU always repeats."));
+  keys.push_back(
+      ConfigKey::integer("train.max_skips", 10, "Non-finite steps in a row after which training stops.").at_least(1));
+  keys.push_back(ConfigKey::string("schedule.kind", "cosine", "Course of both learning rates.")
+                     .one_of({"constant", "cosine", "linear", "wsd"}));
+  keys.push_back(ConfigKey::integer("schedule.warmup", 100, "Steps of linear warm-up.").at_least(0));
+  keys.push_back(
+      ConfigKey::real("schedule.floor", 0.1, "Last rate, as a fraction of the peak.").at_least(0).at_most(1));
+  keys.push_back(ConfigKey::integer("schedule.decay", kAuto, "Steps of wsd's decay; auto: a fifth of train.steps.")
+                     .at_least(1)
+                     .or_word(kAuto));
+}
+
+void add_run_keys(std::vector<ConfigKey>& keys) {
+  keys.push_back(
+      ConfigKey::integer("checkpoint.every", 500, "Steps between checkpoints; 0: only at the end.").at_least(0));
+  keys.push_back(ConfigKey::integer("checkpoint.keep", 3, "Checkpoints that are kept.").at_least(1));
+  keys.push_back(
+      ConfigKey::integer("metrics.spectra_every", 0, "Steps between records of spectra, SNR and gain; 0: none.")
+          .at_least(0));
+  keys.push_back(ConfigKey::boolean("metrics.tensorboard", true, "Write TensorBoard event files."));
+  keys.push_back(
+      ConfigKey::string("run.device", kAuto, "cpu, cuda or cuda:N; auto: the first GPU where there is one."));
+  keys.push_back(ConfigKey::integer("run.threads", 0, "CPU threads; 0: torch's own choice.").at_least(0));
+  keys.push_back(ConfigKey::string("run.out", nullptr, "Folder of the run."));
+  keys.push_back(
+      ConfigKey::strings("compare.optimizers", nlohmann::json::array(),
+                         "What is compared: names of optimizers, or names that [compare.override.NAME] explains."));
+  keys.push_back(
+      ConfigKey::reals("compare.lr", nlohmann::json::array(), "Learning rates each of them is run at.").above(0));
+  keys.push_back(
+      ConfigKey::integers("compare.seeds", {1}, "Seeds; the first chooses the rates, the others measure at them.")
+          .at_least(0));
+  keys.push_back(
+      ConfigKey::real("compare.tolerance", 0.02, "A rate is good when its held-out loss is this close to the best.")
+          .above(0));
+}
+
+template <typename Make>
+auto as_user_error(const std::string& who, Make make) {
+  try {
+    return make();
+  } catch (const c10::Error& error) {
+    throw Error(fmt::format("{}: {}", who, error.what_without_backtrace()));
+  }
+}
+
+void set_size(int64_t& field, const Config& config, const char* key) {
+  if (!config.is(key, kAuto)) field = config.integer(key);
+}
+
+void fill(Config& config, const char* key, const nlohmann::json& value) {
+  if (config.is(key, kAuto)) config.assign(key, value, config.where(key));
+}
+
+}  // namespace
+
+const io::ConfigTable& config_table() {
+  static const io::ConfigTable table = [] {
+    std::vector<ConfigKey> keys;
+    add_model_keys(keys);
+    add_data_keys(keys);
+    add_train_keys(keys);
+    add_optimizer_keys(keys);
+    add_run_keys(keys);
+    return io::ConfigTable(std::move(keys), "compare.override");
+  }();
+  return table;
+}
+
+io::Config make_config() { return io::Config(config_table()); }
+
+model::ModelConfig model_config(const Config& config, int64_t vocab) {
+  auto model = model::preset(config.string("model.preset"));
+  const auto preset_head = model.width / model.heads;
+  set_size(model.layers, config, "model.layers");
+  set_size(model.width, config, "model.width");
+  set_size(model.heads, config, "model.heads");
+  set_size(model.kv_heads, config, "model.kv_heads");
+  set_size(model.mlp, config, "model.mlp");
+  set_size(model.context, config, "train.context");
+  model.head_dim =
+      config.is("model.head_dim", kAuto) && model.head_dim == preset_head ? model.width / model.heads : model.head_dim;
+  set_size(model.head_dim, config, "model.head_dim");
+  if (!config.is("model.rope_theta", kAuto)) model.rope_theta = config.real("model.rope_theta");
+  model.tied = config.boolean("model.tied");
+  model.vocab = vocab;
+  model.check();
+  return model;
+}
+
+Schedule schedule(const Config& config) {
+  Schedule result;
+  const auto kind = config.string("schedule.kind");
+  result.total = config.integer("train.steps");
+  result.warmup = config.integer("schedule.warmup");
+  result.floor = config.real("schedule.floor");
+  if (kind == "cosine") result.kind = ScheduleKind::Cosine;
+  if (kind == "linear") result.kind = ScheduleKind::Linear;
+  if (kind == "wsd") {
+    result.kind = ScheduleKind::WarmupStableDecay;
+    result.decay =
+        config.is("schedule.decay", kAuto) ? std::max<int64_t>(1, result.total / 5) : config.integer("schedule.decay");
+  } else if (config.is_given("schedule.decay") && !config.is("schedule.decay", kAuto)) {
+    throw Error(
+        fmt::format("{}: only schedule.kind = \"wsd\" has it, got \"{}\"", config.where("schedule.decay"), kind));
+  }
+  as_user_error(config.where("schedule.kind"), [&] { return result.check("schedule"), 0; });
+  return result;
+}
+
+OptimizerPair optimizer_options(const Config& config) {
+  const auto name = config.string("optimizer.name");
+  const auto defaults = make_options(name);
+  std::set<std::string> known;
+  for (const auto& option : defaults->table()) known.insert(option.name);
+
+  Json values = Json::object();
+  const auto section = config.section("optimizer");
+  for (const auto& [key, value] : section.items()) {
+    if (key == "name" || key.starts_with("aux_") || key.starts_with("gamma_") || value == kAuto) continue;
+    if (!known.contains(key)) {
+      throw Error(fmt::format("{}: {} has no such option; its options are {}", config.where("optimizer." + key), name,
+                              fmt::join(known, ", ")));
+    }
+    values[key] = value;
+  }
+  const bool gamma_moves =
+      !config.is("optimizer.gamma_schedule", "constant") || config.integer("optimizer.gamma_warmup") > 0;
+  if (gamma_moves) {
+    if (!known.contains("gamma_schedule"))
+      throw Error(fmt::format("{}: {} has no γ", config.where("optimizer.gamma_schedule"), name));
+    values["gamma_schedule"] = {{"kind", config.string("optimizer.gamma_schedule")},
+                                {"warmup", config.integer("optimizer.gamma_warmup")},
+                                {"floor", config.real("optimizer.gamma_floor")},
+                                {"total", config.integer("train.steps")},
+                                {"decay", std::max<int64_t>(1, config.integer("train.steps") / 5)}};
+    if (!config.is("optimizer.gamma_schedule", "wsd")) values["gamma_schedule"].erase("decay");
+  }
+  const auto betas = config.reals("optimizer.aux_betas");
+  OptimizerPair pair;
+  pair.matrices = as_user_error("optimizer", [&] { return make_options(name, values); });
+  pair.rest = as_user_error("optimizer.aux", [&] {
+    return make_options("adamw", {{"lr", config.real("optimizer.aux_lr")},
+                                  {"betas", betas},
+                                  {"weight_decay", config.real("optimizer.aux_weight_decay")}});
+  });
+  return pair;
+}
+
+void resolve(Config& config, const model::ModelConfig& model) {
+  fill(config, "model.layers", model.layers);
+  fill(config, "model.width", model.width);
+  fill(config, "model.heads", model.heads);
+  fill(config, "model.kv_heads", model.kv_heads);
+  fill(config, "model.head_dim", model.head_dim);
+  fill(config, "model.mlp", model.mlp);
+  fill(config, "model.rope_theta", model.rope_theta);
+  fill(config, "train.context", model.context);
+  if (config.is("schedule.kind", "wsd")) fill(config, "schedule.decay", schedule(config).decay);
+  const auto pair = optimizer_options(config);
+  const auto options = pair.matrices->to_json();
+  for (const auto& [key, value] : options.items()) {
+    const auto name = "optimizer." + key;
+    if (config.table().find(name) != nullptr && key != "gamma_schedule" && !(value.is_array() && value.empty()))
+      fill(config, name.c_str(), value);
+  }
+}
+
+void check(const Config& config) {
+  const auto batch = config.integer("train.batch"), accumulate = config.integer("train.accumulate");
+  if (batch % accumulate != 0) {
+    throw Error(fmt::format("{}: expected a divisor of train.batch = {}, got {}", config.where("train.accumulate"),
+                            batch, accumulate));
+  }
+  schedule(config);
+  optimizer_options(config);
+  config.strings("data.path");
+}
+
+}  // namespace prism::train

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "prism/io/config.h"
+#include "prism/model/config.h"
+#include "prism/optim/options.h"
+#include "prism/optim/schedule.h"
+
+namespace prism::train {
+
+// Every key of `prism train` and `prism compare`. The keys of [optimizer] are made from the options tables of
+// prism/optim, so each option of each optimizer is there, with "auto" (the optimizer's own default) as its default.
+const io::ConfigTable& config_table();
+io::Config make_config();
+
+// What the keys stand for. A value that cannot be is a prism::Error that says where it was given.
+model::ModelConfig model_config(const io::Config& config, int64_t vocab);
+Schedule schedule(const io::Config& config);
+
+struct OptimizerPair {
+  std::unique_ptr<Options> matrices;  // hidden matrices: optimizer.name with its keys
+  std::unique_ptr<Options> rest;      // embeddings, head, norms, biases: AdamW with the keys optimizer.aux_*
+};
+
+// A key of [optimizer] that the chosen optimizer does not have is refused by name.
+OptimizerPair optimizer_options(const io::Config& config);
+
+// Writes what "auto" stood for into the configuration: model numbers, the chosen optimizer's options, context, decay.
+void resolve(io::Config& config, const model::ModelConfig& model);
+
+// Checks what needs no data and no model: numbers that must fit together, the optimizer's options.
+void check(const io::Config& config);
+
+}  // namespace prism::train

@@ -1,0 +1,157 @@
+#include "prism/train/dataset.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <optional>
+#include <thread>
+
+#include "prism/io/atomic_file.h"
+#include "prism/io/error.h"
+#include "prism/io/hash.h"
+
+namespace prism::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kTorchSources = "torch-sources";
+constexpr const char* kTokenizerName = "tokenizer.json";
+constexpr const char* kRecipeName = "tokenizer.recipe";  // what the tokenizer beside it was trained on
+
+data::Corpus corpus_of(const io::Config& config) {
+  data::ReaderOptions options;
+  options.separator = config.string("data.separator");
+  options.text_field = config.string("data.text_field");
+  options.extensions = config.strings("data.extensions");
+  auto paths = config.strings("data.path");
+  for (auto& path : paths) {
+    if (path != kTorchSources) continue;
+    if (paths.size() > 1)
+      throw Error(fmt::format("{}: expected \"{}\" alone", config.where("data.path"), kTorchSources));
+    path = torch_folder().string();
+    if (options.extensions.empty()) options.extensions = {".py"};
+  }
+  return data::Corpus(std::move(paths), std::move(options));
+}
+
+std::optional<fs::path> shard_folder(const io::Config& config) {
+  const auto paths = config.strings("data.path");
+  if (paths.size() == 1 && data::has_shards(paths[0])) return paths[0];
+  return std::nullopt;
+}
+
+// Where the user, the model to start from, or the shards name a tokenizer.
+std::optional<fs::path> given_tokenizer(const io::Config& config) {
+  if (!config.is("data.tokenizer", "auto")) return config.string("data.tokenizer");
+  if (const auto init = config.string("model.init"); !init.empty()) return init;
+  if (const auto shards = shard_folder(config)) {
+    if (fs::exists(*shards / kTokenizerName)) return *shards / kTokenizerName;
+    throw Error(fmt::format("{}: these shards have no tokenizer.json beside them; name theirs with data.tokenizer",
+                            config.where("data.path")));
+  }
+  return std::nullopt;
+}
+
+text::Tokenizer load_tokenizer(const io::Config& config, const fs::path& path) {
+  auto tokenizer = text::Tokenizer::load(path);
+  if (config.is_given("data.vocab") && config.integer("data.vocab") != tokenizer.size()) {
+    throw Error(fmt::format("{}: the tokenizer {} has {} tokens, got {}; leave the key out", config.where("data.vocab"),
+                            path.string(), tokenizer.size(), config.integer("data.vocab")));
+  }
+  return tokenizer;
+}
+
+std::string tokenizer_recipe(const io::Config& config, const data::Corpus& corpus,
+                             const std::vector<data::Source>& sources) {
+  // The name stands for "a tokenizer yet to be trained": only its vocabulary counts.
+  const data::Encoder untrained{{}, "untrained", config.integer("data.vocab"), 0};
+  return data::recipe(corpus, sources, untrained, {});
+}
+
+text::Tokenizer train_tokenizer(const io::Config& config, const data::Corpus& corpus, const DatasetProgress& progress) {
+  data::Documents documents(corpus);
+  text::TrainerOptions options;
+  options.vocabulary = config.integer("data.vocab");
+  options.progress = progress.tokenizer;
+  data::Piece piece;
+  return text::train_bpe(
+             [&](std::string& text) {
+               if (!documents.next(piece)) return false;
+               text = std::move(piece.text);
+               return true;
+             },
+             options)
+      .tokenizer;
+}
+
+text::Tokenizer tokenizer_of(const io::Config& config, const data::Corpus& corpus,
+                             const std::vector<data::Source>& sources, const fs::path& folder,
+                             const DatasetProgress& progress) {
+  if (const auto given = given_tokenizer(config)) return load_tokenizer(config, *given);
+  const auto recipe = tokenizer_recipe(config, corpus, sources);
+  const auto file = folder / kTokenizerName, recipe_file = folder / kRecipeName;
+  if (fs::exists(file) && fs::exists(recipe_file) && io::read_file(recipe_file) == recipe)
+    return text::Tokenizer::load(file);
+  auto tokenizer = train_tokenizer(config, corpus, progress);
+  fs::create_directories(folder);
+  fs::remove(recipe_file);
+  tokenizer.save(file);
+  io::write_file_atomically(recipe_file, recipe);
+  return tokenizer;
+}
+
+}  // namespace
+
+fs::path torch_folder() {
+  std::array<char, 4096> folder{};
+  void* library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+  const bool found = library != nullptr && dlinfo(library, RTLD_DI_ORIGIN, folder.data()) == 0;
+  if (library != nullptr) dlclose(library);
+  const auto torch = fs::path(folder.data()).parent_path();  // it lies in torch/lib
+  if (!found || !fs::exists(torch / "__init__.py")) {
+    throw Error(fmt::format(
+        "data.path: \"{}\" needs a torch that was installed as a Python package; name files or folders of text instead",
+        kTorchSources));
+  }
+  return torch;
+}
+
+data::Encoder encoder_for(const text::Tokenizer& tokenizer, const std::string& where) {
+  const auto end = tokenizer.end_of_text();
+  if (!end)
+    throw Error(
+        fmt::format("{}: expected a tokenizer with the special token {}, which ends every document; it has none", where,
+                    text::kEndOfText));
+  return {[tokenizer](std::string_view text, std::vector<uint32_t>& tokens) {
+            tokenizer.encode(text, tokens, text::SpecialTokens::kText);
+          },
+          tokenizer.hash(), tokenizer.size(), *end};
+}
+
+Dataset open_dataset(const io::Config& config, const fs::path& folder, const DatasetProgress& progress) {
+  if (const auto shards = shard_folder(config)) {
+    auto tokenizer = load_tokenizer(config, *given_tokenizer(config));
+    if (!data::has_shards(*shards, "val")) {
+      throw Error(
+          fmt::format("{}: expected held-out shards (val.json) too; build them with prism data build --held-out 0.01",
+                      config.where("data.path")));
+    }
+    const auto hash = tokenizer.hash();
+    return {std::move(tokenizer), data::Shards(*shards, "train", hash), data::Shards(*shards, "val", hash)};
+  }
+  const auto corpus = corpus_of(config);
+  const auto sources = data::hash_sources(corpus);
+  auto tokenizer = tokenizer_of(config, corpus, sources, folder, progress);
+  const auto encoder = encoder_for(tokenizer, config.where("data.tokenizer"));
+  data::BuildOptions options;
+  options.held_out.fraction = config.real("data.held_out");
+  options.workers = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const bool built = data::has_shards(folder, "train") && data::has_shards(folder, "val") &&
+                     data::read_identity(folder, "train").recipe == data::recipe(corpus, sources, encoder, options);
+  if (!built) data::build(corpus, encoder, folder, options, progress.shards);
+  return {std::move(tokenizer), data::Shards(folder, "train", encoder.hash), data::Shards(folder, "val", encoder.hash)};
+}
+
+}  // namespace prism::train

@@ -1,0 +1,74 @@
+#include "prism/train/machine.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <fmt/format.h>
+#include <sys/utsname.h>
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <thread>
+
+#include "prism/io/error.h"
+
+namespace prism::train {
+namespace {
+
+// The value of the first line "key : value".
+std::string proc_value(const char* file, const std::string& key) {
+  std::ifstream stream(file);
+  for (std::string line; std::getline(stream, line);) {
+    if (!line.starts_with(key)) continue;
+    const auto begin = line.find_first_not_of(": \t", key.size());
+    return begin == line.npos ? "" : line.substr(begin);
+  }
+  return "";
+}
+
+}  // namespace
+
+at::Device device_of(const std::string& name) {
+  const bool cuda = at::globalContext().hasCUDA();
+  if (name == "auto") return cuda ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+  if (name == "cpu") return at::kCPU;
+  int64_t index = -1;
+  if (name == "cuda") index = 0;
+  if (name.starts_with("cuda:") && name.size() > 5 && name.find_first_not_of("0123456789", 5) == name.npos &&
+      name.size() < 9) {
+    index = std::stoll(name.substr(5));
+  }
+  if (index < 0) throw Error(fmt::format("run.device: expected auto, cpu, cuda or cuda:N, got \"{}\"", name));
+  const int64_t devices = cuda ? static_cast<int64_t>(at::detail::getCUDAHooks().deviceCount()) : 0;
+  if (index >= devices) {
+    throw Error(fmt::format("run.device: \"{}\" is not there: torch {} sees {} CUDA devices; use run.device=cpu", name,
+                            TORCH_VERSION, devices));
+  }
+  return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
+}
+
+nlohmann::json machine(at::Device device) {
+  utsname system{};
+  uname(&system);
+  const auto pages = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)), page = static_cast<int64_t>(sysconf(_SC_PAGESIZE));
+  return {{"cpu", proc_value("/proc/cpuinfo", "model name")},
+          {"cores", std::thread::hardware_concurrency()},
+          {"threads", at::get_num_threads()},
+          {"memory_bytes", pages * page},
+          {"device", device.str()},
+          {"torch", TORCH_VERSION},
+          {"compiler", fmt::format("{} {}", __VERSION__[0] >= '0' && __VERSION__[0] <= '9' ? "g++" : "", __VERSION__)},
+          {"system", fmt::format("{} {}", system.sysname, system.machine)}};
+}
+
+int64_t peak_memory() {
+  const auto kib = proc_value("/proc/self/status", "VmHWM");
+  return kib.empty() ? 0 : std::stoll(kib) * 1024;
+}
+
+void reset_peak_memory() {
+  std::ofstream("/proc/self/clear_refs") << "5";  // best effort: without it the figure covers the whole process
+}
+
+}  // namespace prism::train

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "prism/io/config.h"
+#include "prism/train/dataset.h"
+
+namespace prism::train {
+
+struct RunProgress {
+  int64_t step = 0, steps = 0;
+  double loss = 0;                 // of the last step
+  std::optional<double> val_loss;  // of the last evaluation
+  double tokens_per_s = 0;         // over the last steps, as the two below
+  double optimizer_share = 0;      // of the time of a step
+  double eta_s = 0;
+  int64_t skipped = 0;
+};
+
+struct RunOptions {
+  bool resume = false;                               // go on where the run folder stopped; without a run in it, begin
+  const std::atomic<int>* stop = nullptr;            // once not zero: save and end after the current step
+  std::function<void(const RunProgress&)> progress;  // after every step
+  std::function<void(const std::string&)> note;      // what the user should read: skipped checkpoints, skipped steps
+};
+
+enum class RunStatus {
+  kFinished,
+  kInterrupted,  // saved, can be resumed
+  kDiverged,     // the guard stopped it: train.max_skips non-finite steps in a row
+};
+
+struct RunResult {
+  RunStatus status = RunStatus::kFinished;
+  int64_t step = 0;
+  std::string diagnosis;   // of a diverged run
+  nlohmann::json summary;  // as in summary.json
+};
+
+// A whole training run in the folder run.out (its content: docs/run-folder.md). The configuration is checked, completed
+// (what "auto" stood for) and written to config.toml first. A folder that holds a run is refused unless options.resume;
+// what is resumed continues bit for bit. Resuming with settings that would make it another run is refused by key;
+// checkpoint.*, metrics.*, run.*, train.steps, train.eval_* and train.max_skips may change.
+RunResult run(const io::Config& config, const Dataset& dataset, const RunOptions& options);
+
+// The configuration an interrupted or finished run in this folder was made with; nothing where there is none.
+std::optional<io::Config> stored_config(const std::filesystem::path& folder);
+
+}  // namespace prism::train
