@@ -141,7 +141,8 @@ Tensor shape_with_covariance(const Tensor& T, const Covariance& left, const Cova
   const auto include = [&](const Covariance& covariance, int64_t n) {
     const int64_t columns = covariance.C.defined() ? covariance.C.size(-1) : 0;
     TORCH_CHECK(columns == n, "shape_with_covariance: expected a covariance of ", n, " columns, got ", columns);
-    magnitude = at::maximum(magnitude, covariance.scale.to(at::kDouble) * options.gamma);
+    const Tensor deviation = largest_magnitude(covariance.C).sqrt() * covariance.scale.to(at::kDouble);
+    magnitude = at::maximum(magnitude, deviation * options.gamma);
   };
   if (side != Side::Right) include(left, T.size(-2));
   if (side != Side::Left) include(right, T.size(-1));
@@ -151,8 +152,9 @@ Tensor shape_with_covariance(const Tensor& T, const Covariance& left, const Cova
   const Tensor X = divided(T, scale, type);
   // (YᵀY + γ²Ĉ)^(−1/root) for Y = X or Xᵀ.
   const auto power = [&](const Tensor& Y, const Covariance& covariance, int64_t root) {
-    const Tensor noise = (covariance.scale.to(at::kDouble) * options.gamma).div(scale).square();
-    return inverse_power(gram(Y, Tensor()).add_(covariance.C.to(type) * noise.to(type)), root, options.polar);
+    // Applied twice, since its square may leave the range of the type where Ĉ is tiny and the product is not.
+    const Tensor noise = (covariance.scale.to(at::kDouble) * options.gamma).div(scale).clamp_max(1e38).to(type);
+    return inverse_power(gram(Y, Tensor()).add_(covariance.C.to(type).mul(noise).mul_(noise)), root, options.polar);
   };
   Tensor O;
   if (side == Side::Right) O = X.matmul(power(X, right, 2));

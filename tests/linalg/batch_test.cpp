@@ -46,6 +46,18 @@ TEST(NearestPowerOfTwo, StaysAmongTheNormalNumbersOfTheType) {
   }
 }
 
+TEST(GramScale, IsOneUnlessTheSquaresComeNearALimit) {
+  const Tensor ordinary = at::tensor({0.0, 1e-11, 3.0, 1e11}, at::kDouble);
+  for (const auto type : {at::kBFloat16, at::kFloat, at::kDouble}) {
+    EXPECT_SAME(gram_scale(ordinary, type), at::ones_like(ordinary));
+    for (const double far : {1e-30, 1e30}) {
+      const Tensor x = at::tensor({3.0, far}, at::kDouble);
+      EXPECT_SAME(gram_scale(x, type), nearest_power_of_two(x, type));
+    }
+  }
+  EXPECT_SAME(gram_scale(ordinary, at::kHalf), nearest_power_of_two(ordinary, at::kHalf));  // its squares overflow at 256
+}
+
 TEST(Divided, IsExactAlsoWhereTheScaleIsNoNumberOfTheType) {
   const Tensor X = at::tensor({60000.0F, -3.0F}).view({1, 2}).to(at::kHalf);
   EXPECT_SAME(divided(X, at::full({1, 1}, 65536.0, at::kDouble), at::kHalf), (X.to(at::kFloat) / 65536).to(at::kHalf));

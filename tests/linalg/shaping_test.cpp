@@ -247,6 +247,8 @@ TEST(ShapingWithCovariance, OfZeroIsThePolarFactor) {
   const Tensor T = signal(10, 6);
   const Covariance none{at::zeros({6, 6}, at::kDouble), at::zeros({1, 1}, at::kDouble)};
   EXPECT_CLOSE(shape_with_covariance(T, {}, none, with(1)), svd_polar(T), 1e-9);
+  const Covariance scaled{none.C, at::ones({1, 1}, at::kDouble)};  // the scale of nothing must not drown the signal
+  EXPECT_CLOSE(shape_with_covariance((T * 1e-30).to(at::kFloat), {}, scaled, with(1)), svd_polar(T), 1e-4);
 }
 
 TEST(ShapingWithCovariance, OfABatchIsThatOfEachMatrix) {
