@@ -39,9 +39,8 @@ void ModelConfig::check() const {
       {"kv_heads", kv_heads}, {"head_dim", head_dim}, {"mlp", mlp},     {"context", context},
   };
   for (const auto& [name, value] : sizes) {
-    const int64_t most = std::string_view(name) == "context" ? kMost * 16 : kMost;
-    if (value < 1 || value > most) {
-      throw Error(fmt::format("model: {} must be between 1 and {}, got {}", name, most, value));
+    if (value < 1 || value > kMost) {
+      throw Error(fmt::format("model: {} must be between 1 and {}, got {}", name, kMost, value));
     }
   }
   if (heads % kv_heads != 0) {

@@ -7,22 +7,13 @@
 #include <vector>
 
 #include "prism/model/qwen2.h"
+#include "prism/model/sampling.h"
 
 namespace prism::model {
 
-struct GenerateOptions {
-  int64_t tokens = 128;    // at most so many new ones
-  double temperature = 1;  // logits are divided by it; 0 takes the likeliest token (the lowest id of equals)
-  int64_t top_k = 0;       // only the k likeliest; 0: all
-  double top_p = 1;        // then only the likeliest that together reach probability p
-  uint64_t seed = 0;
-
-  void check() const;  // throws prism::Error
-};
-
-// Continues `prompt` token by token and returns the new tokens, `stop` included where it came. `on_token` sees each
-// token as it is drawn; returning false ends the generation. What exceeds the model's context, prompt and new tokens
-// together, is a prism::Error. The same seed gives the same tokens on the same device.
+// Continues `prompt`, which has at least one token, and returns the new tokens, `stop` included where it came.
+// `on_token` sees each token as soon as it is drawn; returning false ends the generation. The model sees no more than
+// its context: whenever more tokens have gathered, it goes on from the last half context of them.
 std::vector<uint32_t> generate(const Qwen2& model, std::span<const uint32_t> prompt, const GenerateOptions& options,
                                std::optional<uint32_t> stop = {}, const std::function<bool(uint32_t)>& on_token = {});
 

@@ -1,15 +1,10 @@
 #include "prism/model/qwen2.h"
 
-#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/cross_entropy_loss.h>
-#include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/rms_norm.h>
-#include <ATen/ops/scaled_dot_product_attention.h>
-#include <ATen/ops/silu.h>
 
 #include <cmath>
 
@@ -19,84 +14,150 @@ namespace prism::model {
 namespace {
 
 // As transformers does it: frequencies and angles rounded to float32.
-std::pair<Tensor, Tensor> rope_tables(const ModelConfig& c) {
+Rotation rope_tables(const ModelConfig& c) {
   const int64_t half = c.head_dim / 2;
-  Tensor cosine = at::empty({c.context, half}), sine = at::empty({c.context, half});
-  auto* cosines = cosine.data_ptr<float>();
-  auto* sines = sine.data_ptr<float>();
+  Rotation table = {at::empty({c.context, half}), at::empty({c.context, half})};
+  auto* cosines = table.cosine.data_ptr<float>();
+  auto* sines = table.sine.data_ptr<float>();
   for (int64_t i = 0; i < half; ++i) {
-    const auto frequency = static_cast<float>(std::pow(c.rope_theta, -2.0 * i / c.head_dim));
+    const auto frequency = static_cast<float>(std::pow(c.rope_theta, -2.0 * static_cast<double>(i) / c.head_dim));
     for (int64_t t = 0; t < c.context; ++t) {
       const float angle = static_cast<float>(t) * frequency;
       cosines[t * half + i] = static_cast<float>(std::cos(static_cast<double>(angle)));
       sines[t * half + i] = static_cast<float>(std::sin(static_cast<double>(angle)));
     }
   }
-  return {cosine, sine};
+  return table;
 }
 
-Tensor rope(const Tensor& x, const Tensor& cosine, const Tensor& sine) {  // x: (B, T, heads, head_dim)
-  const auto halves = x.chunk(2, -1);
-  return at::cat({halves[0] * cosine - halves[1] * sine, halves[1] * cosine + halves[0] * sine}, -1);
+// The tensors one below the other in one new tensor, and each of them replaced by its view there.
+Tensor fuse(std::initializer_list<Tensor*> parts) {
+  std::vector<Tensor> list;
+  for (const Tensor* part : parts) list.push_back(*part);
+  const Tensor whole = at::cat(list);
+  int64_t first = 0;
+  for (Tensor* part : parts) {
+    *part = whole.narrow(0, first, part->size(0));
+    first += part->size(0);
+  }
+  return whole;
 }
 
 }  // namespace
 
-Qwen2::Qwen2(const ModelConfig& config, uint64_t seed, at::Device device) : config_(config) {
+KvCache::KvCache(const Qwen2& model, int64_t batch, int64_t capacity) {
+  const ModelConfig& c = model.config();
+  const auto options = at::TensorOptions().device(model.device()).dtype(model.compute_dtype());
+  keys_ = at::empty({c.layers, batch, c.kv_heads, capacity, c.head_dim}, options);
+  values_ = at::empty_like(keys_);
+}
+
+void KvCache::check(const Tensor& ids) const {
+  TORCH_CHECK_VALUE(ids.size(0) == keys_.size(1) && length_ + ids.size(1) <= capacity(),
+                    "model: the cache has room for ", capacity() - length_, " more tokens of ", keys_.size(1),
+                    " sequences, got ids of shape ", ids.sizes());
+}
+
+Qwen2::Qwen2(const ModelConfig& config, uint64_t seed, at::Device device)
+    : Qwen2(config, device, [&](const ParameterShape& shape) { return initial_value(shape, config, seed); }) {}
+
+Qwen2 Qwen2::without_weights(const ModelConfig& config, at::Device device) {
+  return Qwen2(config, device, [&](const ParameterShape& p) { return at::empty(p.shape, device); });
+}
+
+Qwen2::Qwen2(const ModelConfig& config, at::Device device, const std::function<Tensor(const ParameterShape&)>& value)
+    : config_(config) {
   config_.check();
   compute_dtype_ = device.is_cuda() ? at::kBFloat16 : at::kFloat;
-  size_t next = 0;
-  for (const auto& parameter : parameter_shapes(config_)) {
-    named_.emplace_back(parameter.name, initial_value(parameter, config_, seed).to(device).requires_grad_(true));
+  layers_.resize(config_.layers);
+  const at::NoGradGuard no_gradients;
+  const auto shapes = parameter_shapes(config_);
+  const auto slots = parameter_slots();
+  for (size_t i = 0; i < slots.size(); ++i) *slots[i] = value(shapes[i]).to(device);
+  for (Layer& l : layers_) {
+    l.Wqkv = fuse({&l.Wq, &l.Wk, &l.Wv});
+    l.bqkv = fuse({&l.bq, &l.bk, &l.bv});
+    l.Wgu = fuse({&l.Wgate, &l.Wup});
   }
-  const auto take = [&] { return named_[next++].second; };
-  embedding_ = take();
-  for (int64_t i = 0; i < config_.layers; ++i) {
-    Layer& l = layers_.emplace_back();
-    for (Tensor* t :
-         {&l.input_norm, &l.Wq, &l.Wk, &l.Wv, &l.bq, &l.bk, &l.bv, &l.Wo, &l.post_norm, &l.Wgate, &l.Wup, &l.Wdown}) {
-      *t = take();
+  for (size_t i = 0; i < slots.size(); ++i) named_.emplace_back(shapes[i].name, slots[i]->requires_grad_(true));
+  const Rotation table = rope_tables(config_);
+  rotation_ = {table.cosine.to(device), table.sine.to(device)};
+}
+
+std::vector<Tensor*> Qwen2::parameter_slots() {
+  std::vector<Tensor*> slots = {&embedding_};
+  for (Layer& l : layers_) {
+    slots.insert(slots.end(), {&l.input_norm, &l.Wq, &l.Wk, &l.Wv, &l.bq, &l.bk, &l.bv, &l.Wo, &l.post_norm, &l.Wgate,
+                               &l.Wup, &l.Wdown});
+  }
+  slots.push_back(&final_norm_);
+  if (!config_.tied) slots.push_back(&head_);
+  return slots;
+}
+
+Rotation Qwen2::rotation(int64_t first, int64_t count) const {
+  TORCH_CHECK_VALUE(first + count <= config_.context, "model: a sequence of ", first + count,
+                    " tokens is longer than the context of ", config_.context);
+  return {rotation_.cosine.narrow(0, first, count), rotation_.sine.narrow(0, first, count)};
+}
+
+Qwen2::Hidden Qwen2::hidden(const Tensor& ids, KvCache* cache) const {
+  TORCH_CHECK_VALUE(ids.dim() == 2 && ids.numel() > 0, "model: token ids must have the shape (batch, tokens), got ",
+                    ids.sizes());
+  if (cache != nullptr) cache->check(ids);
+  const Rotation positions = rotation(cache != nullptr ? cache->length_ : 0, ids.size(1));
+  auto [x, head] = embed(embedding_, ids.to(at::kLong));
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    if (cache != nullptr) {
+      x = cached_layer(x, i, positions, *cache);
+    } else if (recompute_ && at::GradMode::is_enabled()) {
+      x = layer_recomputed(x, layers_[i], positions, numerics());
+    } else {
+      x = layer_forward(x, layers_[i], positions, numerics());
     }
   }
-  final_norm_ = take();
-  head_ = config_.tied ? embedding_ : take();
-  std::tie(cosine_, sine_) = rope_tables(config_);
-  cosine_ = cosine_.to(device);
-  sine_ = sine_.to(device);
+  if (cache != nullptr) cache->length_ += ids.size(1);
+  return {norm(x, final_norm_, numerics()), config_.tied ? head : head_};
 }
 
-Tensor Qwen2::attention(const Tensor& x, const Layer& l) const {
-  const int64_t B = x.size(0), T = x.size(1), D = config_.head_dim;
-  const Tensor cosine = cosine_.narrow(0, 0, T).unsqueeze(1), sine = sine_.narrow(0, 0, T).unsqueeze(1);
-  const Tensor q = rope(at::linear(x, l.Wq, l.bq).view({B, T, config_.heads, D}), cosine, sine);
-  const Tensor k = rope(at::linear(x, l.Wk, l.bk).view({B, T, config_.kv_heads, D}), cosine, sine);
-  const Tensor v = at::linear(x, l.Wv, l.bv).view({B, T, config_.kv_heads, D});
-  const Tensor o = at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), {}, 0.0,
-                                                    /*is_causal=*/true, {}, /*enable_gqa=*/true);
-  return at::linear(o.transpose(1, 2).reshape({B, T, config_.heads * D}), l.Wo);
+Tensor Qwen2::cached_layer(const Tensor& x, size_t index, const Rotation& positions, KvCache& cache) const {
+  const auto [q, k, v, x_past] = attention_input(x, layers_[index], positions, numerics());
+  const int64_t seen = cache.length_, T = x.size(1);
+  const Tensor keys = cache.keys_[static_cast<int64_t>(index)], values = cache.values_[static_cast<int64_t>(index)];
+  keys.narrow(2, seen, T).copy_(k);
+  values.narrow(2, seen, T).copy_(v);
+  const Tensor o = attention(q, keys.narrow(2, 0, seen + T), values.narrow(2, 0, seen + T));
+  return attention_output_and_mlp(x_past, o, layers_[index], numerics());
 }
 
-Tensor Qwen2::mlp(const Tensor& x, const Layer& l) const {
-  return at::linear(at::silu(at::linear(x, l.Wgate)) * at::linear(x, l.Wup), l.Wdown);
+Tensor Qwen2::logits(const Tensor& h, const Tensor& head) const {
+  return at::linear(h, head.to(compute_dtype_)).to(at::kFloat);
 }
 
-Tensor Qwen2::layer(const Tensor& x, const Layer& l) const {
-  const Tensor y = x + attention(at::rms_norm(x, {config_.width}, l.input_norm, config_.rms_eps), l);
-  return y + mlp(at::rms_norm(y, {config_.width}, l.post_norm, config_.rms_eps), l);
+Tensor Qwen2::forward(const Tensor& ids) const {
+  const auto [h, head] = hidden(ids, nullptr);
+  return logits(h, head);
 }
 
-Tensor Qwen2::hidden(const Tensor& ids) const {
-  Tensor x = at::embedding(embedding_, ids);
-  for (const auto& l : layers_) x = layer(x, l);
-  return at::rms_norm(x, {config_.width}, final_norm_, config_.rms_eps);
+Tensor Qwen2::forward(const Tensor& ids, KvCache& cache) const {
+  const at::NoGradGuard no_gradients;
+  const auto [h, head] = hidden(ids, &cache);
+  return logits(h, head);
 }
 
-Tensor Qwen2::forward(const Tensor& ids) const { return at::linear(hidden(ids), head_); }
+Tensor Qwen2::next_logits(const Tensor& ids, KvCache& cache) const {
+  const at::NoGradGuard no_gradients;
+  const auto [h, head] = hidden(ids, &cache);
+  return logits(h.select(1, -1), head);
+}
 
 Tensor Qwen2::loss(const Tensor& tokens) const {
+  TORCH_CHECK_VALUE(tokens.dim() == 2 && tokens.size(1) >= 2,
+                    "model: the loss needs tokens of the shape (batch, at least 2), got ", tokens.sizes());
   const int64_t T = tokens.size(1) - 1;
-  const Tensor logits = forward(tokens.narrow(1, 0, T));
-  return at::cross_entropy_loss(logits.flatten(0, 1), tokens.narrow(1, 1, T).flatten().to(at::kLong));
+  const Tensor targets = tokens.narrow(1, 1, T).to(at::kLong).reshape(-1);
+  const auto [h, head] = hidden(tokens.narrow(1, 0, T), nullptr);
+  return linear_cross_entropy(h.view({-1, config_.width}), head, targets, compute_dtype_);
 }
 
 }  // namespace prism::model

@@ -2,28 +2,35 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "prism/model/config.h"
+#include "prism/model/layer.h"
 
 namespace prism::model {
 
 using at::Tensor;
 
+class Qwen2;
+struct ParameterShape;
+
 // Keys and values of the tokens a model has seen, so that generation computes each token once. Room for `capacity`
 // tokens of `batch` sequences; Qwen2::forward appends to it.
 class KvCache {
  public:
-  KvCache(const ModelConfig& config, int64_t batch, int64_t capacity, at::TensorOptions options);
+  KvCache(const Qwen2& model, int64_t batch, int64_t capacity);
 
   int64_t length() const { return length_; }
-  int64_t capacity() const { return keys_.size(2); }
+  void clear() { length_ = 0; }
+  int64_t capacity() const { return keys_.size(3); }
 
  private:
   friend class Qwen2;
-  Tensor keys_, values_;  // (layers, batch, capacity, kv_heads, head_dim)
+  void check(const Tensor& ids) const;
+  Tensor keys_, values_;  // (layers, batch, kv_heads, capacity, head_dim)
   int64_t length_ = 0;
 };
 
@@ -41,6 +48,12 @@ class Qwen2 {
   // Checks the configuration. The weights depend on configuration and seed alone, not on threads, device or torch.
   Qwen2(const ModelConfig& config, uint64_t seed, at::Device device = at::kCPU);
 
+  // The weights have no values yet: for assign_weights.
+  static Qwen2 without_weights(const ModelConfig& config, at::Device device = at::kCPU);
+
+  Qwen2(Qwen2&&) = default;
+  Qwen2& operator=(Qwen2&&) = default;
+
   const ModelConfig& config() const { return config_; }
 
   // Under Hugging Face's names, in a fixed order; the tensors the model computes with, all requiring gradients.
@@ -51,6 +64,9 @@ class Qwen2 {
 
   // The same for the T tokens that follow those in the cache, which grows by T. Makes no gradients.
   Tensor forward(const Tensor& ids, KvCache& cache) const;
+
+  // The last row of them alone: (B, vocab).
+  Tensor next_logits(const Tensor& ids, KvCache& cache) const;
 
   // The mean cross-entropy of tokens[:, 1:] given what precedes each: tokens (B, T+1) → a float32 number. Logits exist
   // for a piece of the tokens at a time; their gradients are computed in the forward pass where gradients are wanted.
@@ -65,20 +81,23 @@ class Qwen2 {
   at::Device device() const { return embedding_.device(); }
 
  private:
-  struct Layer {
-    Tensor input_norm, Wq, Wk, Wv, bq, bk, bv, Wo, post_norm, Wgate, Wup, Wdown;
-  };
+  Qwen2(const ModelConfig& config, at::Device device, const std::function<Tensor(const ParameterShape&)>& value);
 
-  Tensor layer(const Tensor& x, const Layer& l) const;
-  Tensor attention(const Tensor& x, const Layer& l) const;
-  Tensor mlp(const Tensor& x, const Layer& l) const;
-  Tensor hidden(const Tensor& ids) const;  // rms_norm of the last residual stream
+  struct Hidden {
+    Tensor h, head;  // rms_norm of the last residual stream, in the type of the products, and what makes logits of it
+  };
+  Hidden hidden(const Tensor& ids, KvCache* cache) const;  // appends to the cache
+  Tensor logits(const Tensor& h, const Tensor& head) const;
+  Tensor cached_layer(const Tensor& x, size_t index, const Rotation& positions, KvCache& cache) const;
+  Rotation rotation(int64_t first, int64_t count) const;
+  Numerics numerics() const { return {config_.rms_eps, compute_dtype_}; }
+  std::vector<Tensor*> parameter_slots();  // in the order of parameter_shapes
 
   ModelConfig config_;
   std::vector<std::pair<std::string, Tensor>> named_;
-  Tensor embedding_, final_norm_, head_;
+  Tensor embedding_, final_norm_, head_;  // no head where it is tied
   std::vector<Layer> layers_;
-  Tensor cosine_, sine_;  // (context, head_dim/2)
+  Rotation rotation_;  // all positions of the context
   at::ScalarType compute_dtype_ = at::kFloat;
   bool recompute_ = false;
 };

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+
+#include "prism/model/config.h"
+
+namespace prism::model {
+
+// The object behind hugging_face_config. dtype: "float32" or "bfloat16", the type of the weights beside it.
+nlohmann::ordered_json config_object(const ModelConfig& config, std::string_view dtype,
+                                     std::optional<uint32_t> end_of_text);
+
+}  // namespace prism::model

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <tuple>
+#include <vector>
+
+// The decoder's parts with hand-written gradients: as many tokens as there are become rows, matrix products that share
+// an input are one product, and what passes a part unchanged (the residual stream, the embedding) is handed through it,
+// so that its gradient is added inside the part's own backward pass.
+namespace prism::model {
+
+using at::Tensor;
+
+// The weights of one layer. Wq, Wk, Wv are rows of Wqkv, in this order, as are the biases; Wgate and Wup of Wgu: the
+// parameters are views of what the products use.
+struct Layer {
+  Tensor input_norm, Wq, Wk, Wv, bq, bk, bv, Wo, post_norm, Wgate, Wup, Wdown;
+  Tensor Wqkv, bqkv, Wgu;
+};
+
+// Positions a piece of text has, as rows of the tables of cosines and sines, (T, head_dim/2).
+struct Rotation {
+  Tensor cosine, sine;
+};
+
+struct Numerics {
+  double eps = 1e-6;                 // of the norms
+  at::ScalarType type = at::kFloat;  // of the matrix products
+};
+
+// Rows of W, and W itself for the head. ids: (B, T) int64 → x: (B, T, width).
+std::tuple<Tensor, Tensor> embed(const Tensor& W, const Tensor& ids);
+
+// q, k, v = rope(Wq n + bq), rope(Wk n + bk), Wv n + bv with n = rms_norm(x), as (B, heads, T, head_dim), and x.
+std::tuple<Tensor, Tensor, Tensor, Tensor> attention_input(const Tensor& x, const Layer& layer,
+                                                           const Rotation& rotation, const Numerics& numerics);
+
+// softmax(q kᵀ/√head_dim) v, causal: the T queries are the last of the keys' positions. (B, heads, T, head_dim).
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v);
+
+// y + Wdown (silu(Wgate n) ⊙ Wup n) with y = x + Wo o and n = rms_norm(y). o: (B, heads, T, head_dim).
+Tensor attention_output_and_mlp(const Tensor& x, const Tensor& o, const Layer& layer, const Numerics& numerics);
+
+Tensor layer_forward(const Tensor& x, const Layer& layer, const Rotation& rotation, const Numerics& numerics);
+
+// layer_forward that keeps x alone and computes the rest again in the backward pass.
+Tensor layer_recomputed(const Tensor& x, const Layer& layer, const Rotation& rotation, const Numerics& numerics);
+
+// rms_norm(x) ⊙ g over the last dimension.
+Tensor norm(const Tensor& x, const Tensor& g, const Numerics& numerics);
+
+// The mean cross-entropy of softmax(H h) and the targets; h: (rows, width), H: (vocab, width), targets: (rows) int64.
+// Logits are made for a piece of the rows at a time, and so are their gradients, in the forward pass already.
+Tensor linear_cross_entropy(const Tensor& h, const Tensor& H, const Tensor& targets, at::ScalarType type);
+
+}  // namespace prism::model

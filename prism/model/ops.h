@@ -1,0 +1,54 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <utility>
+
+// The parts of the decoder between matrix products, forward and backward, without autograd. On the CPU they are fused
+// kernels for float32 (kernels_cpu.h); namespace `plain` has the same in ATen's operators, for any device and type: the
+// specification, and what CUDA uses. Rows are tokens; a type argument is that of the matrix products.
+namespace prism::model::ops {
+
+using at::Tensor;
+
+// n = x · r ⊙ g with r = 1/√(mean(x²) + ε): (n in `type`, r in float32). x: (rows, width), g: (width).
+std::pair<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& g, double eps, at::ScalarType type);
+
+// (dx + a, dg) of the above; a (rows, width) is the gradient that goes past the norm, and may be undefined.
+std::pair<Tensor, Tensor> rms_norm_backward(const Tensor& dn, const Tensor& x, const Tensor& r, const Tensor& g,
+                                            const Tensor& a);
+
+// Turns the query and key heads of qkv (B, T, heads + 2 · kv_heads, head_dim) in place: of each head, the pair
+// (i, i + head_dim/2) at position t by the angle whose cosine and sine are in row t of the tables (T, head_dim/2).
+void rope_(const Tensor& qkv, int64_t kv_heads, const Tensor& cosine, const Tensor& sine);
+
+// The gradient of the products behind qkv, (B · T, (heads + 2 · kv_heads) · head_dim): dq and dk turned back, and dv.
+// dq: (B, heads, T, head_dim), dk and dv: (B, kv_heads, T, head_dim).
+Tensor rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& cosine, const Tensor& sine);
+
+// s = silu(a) ⊙ b, where ab (rows, 2 · mlp) is [a b].
+Tensor swiglu(const Tensor& ab);
+
+// (dab, s): the gradient, and the forward result once more, which comes for free.
+std::pair<Tensor, Tensor> swiglu_backward(const Tensor& ds, const Tensor& ab);
+
+// The cross-entropy of each row of logits z (rows, vocab) with its target, in float32. With `gradient`, z becomes
+// softmax(z) − onehot(target).
+Tensor cross_entropy_(Tensor& z, const Tensor& targets, bool gradient);
+
+// W[ids[i]] += x[i], in the order of i on the CPU. W: (vocab, width) float32, ids: int64 (rows), x: (rows, width).
+void add_rows_(Tensor& W, const Tensor& ids, const Tensor& x);
+
+namespace plain {
+std::pair<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& g, double eps, at::ScalarType type);
+std::pair<Tensor, Tensor> rms_norm_backward(const Tensor& dn, const Tensor& x, const Tensor& r, const Tensor& g,
+                                            const Tensor& a);
+void rope_(const Tensor& qkv, int64_t kv_heads, const Tensor& cosine, const Tensor& sine);
+Tensor rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& cosine, const Tensor& sine);
+Tensor swiglu(const Tensor& ab);
+std::pair<Tensor, Tensor> swiglu_backward(const Tensor& ds, const Tensor& ab);
+Tensor cross_entropy_(Tensor& z, const Tensor& targets, bool gradient);
+void add_rows_(Tensor& W, const Tensor& ids, const Tensor& x);
+}  // namespace plain
+
+}  // namespace prism::model::ops

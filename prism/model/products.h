@@ -1,0 +1,30 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/mm.h>
+
+namespace prism::model {
+
+// Matrix products whose operands may be bfloat16 while sums over them stay float32.
+
+// dyᵀ x: the gradient of W in y = x Wᵀ.
+inline at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x) {
+  return x.scalar_type() == at::kFloat ? at::mm(dy.t(), x) : at::mm(dy.t(), x, at::kFloat);
+}
+
+// dW ← β dW + α dyᵀ x, dW in float32.
+inline void add_weight_gradient_(at::Tensor& dW, const at::Tensor& dy, const at::Tensor& x, double beta, double alpha) {
+  if (x.scalar_type() == at::kFloat) {
+    at::addmm_out(dW, dW, dy.t(), x, beta, alpha);
+  } else {
+    at::addmm_out(dW, dW, dy.t(), x, at::kFloat, beta, alpha);
+  }
+}
+
+// x + a Wᵀ, x in float32.
+inline at::Tensor add_product(const at::Tensor& x, const at::Tensor& a, const at::Tensor& W) {
+  return a.scalar_type() == at::kFloat ? at::addmm(x, a, W.t()) : at::addmm(x, a, W.t(), at::kFloat);
+}
+
+}  // namespace prism::model
