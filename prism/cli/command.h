@@ -38,5 +38,6 @@ std::vector<Command> commands();  // all, in the order of the help
 int run(int argc, const char* const* argv);
 
 Command tokenizer_command();
+Command train_command();
 
 }  // namespace prism::cli

@@ -4,6 +4,7 @@ namespace prism::cli {
 
 std::vector<Command> commands() {
   return {
+      train_command(),
       tokenizer_command(),
   };
 }

@@ -9,19 +9,18 @@ namespace prism::cli {
 ProgressLine::ProgressLine() : ProgressLine(Options{}) {}
 
 ProgressLine::ProgressLine(Options options)
-    : options_(options), live_(options.live.value_or(terminal_of(options.out).live)) {}
+    : options_(options),
+      live_(options.live.value_or(terminal_of(options.out).live)),
+      last_(live_ ? Clock::time_point{} : Clock::now()) {}
 
 ProgressLine::~ProgressLine() { clear(); }
 
 bool ProgressLine::due() const {
-  return !last_ || Clock::now() - *last_ >= (live_ ? options_.live_interval : options_.plain_interval);
+  return Clock::now() - last_ >= (live_ ? options_.live_interval : options_.plain_interval);
 }
 
 void ProgressLine::update(std::string_view text) {
-  if (due()) show(text);
-}
-
-void ProgressLine::show(std::string_view text) {
+  if (!due()) return;
   last_ = Clock::now();
   if (live_) {
     // One column stays free: terminals wrap after the last.

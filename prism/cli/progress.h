@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,7 +34,6 @@ class ProgressLine {
 
   bool due() const;                    // whether `update` would show anything now
   void update(std::string_view text);  // shown if due
-  void show(std::string_view text);    // shown in any case: the last state of a stage, say
   void note(std::string_view text);    // a line that stays, above the one that moves
   void clear();                        // before something else writes to the terminal
 
@@ -42,7 +43,21 @@ class ProgressLine {
   Options options_;
   bool live_;
   bool shown_ = false;  // the moving line is on the screen
-  std::optional<Clock::time_point> last_;
+  Clock::time_point last_;
+};
+
+// Time since it was made, and what it says of work that is `done` of `total`.
+class Pace {
+ public:
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
+  double per_second(double done) const { return seconds() > 0 ? done / seconds() : 0; }
+  double seconds_left(double done, double total) const {
+    return done > 0 ? seconds() * std::max(total - done, 0.0) / done : std::numeric_limits<double>::infinity();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point begin_ = Clock::now();
 };
 
 }  // namespace prism::cli

@@ -31,6 +31,9 @@ AtomicFile::AtomicFile(const std::filesystem::path& target) : target_(target) {
   if (!target.has_filename()) throw Error(fmt::format("'{}': expected a file name", target.string()));
   std::error_code ignored;
   if (std::filesystem::is_directory(target, ignored)) throw_system_error("write", target, EISDIR);
+  if (const auto folder = target.parent_path(); !folder.empty() && !std::filesystem::is_directory(folder, ignored)) {
+    throw Error(fmt::format("{}: cannot create: there is no folder {}", target.string(), folder.string()));
+  }
   file_ = create_beside(target);
 }
 

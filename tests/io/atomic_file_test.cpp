@@ -51,7 +51,7 @@ TEST(AtomicFile, SaysThatTheDiskIsFull) {
 TEST(AtomicFile, TellsAWrongPathFromAFailure) {
   const TemporaryFolder folder;
   EXPECT_TRUE(contains(message_of<Error>([&] { write_file_atomically(folder / "none/a.txt", "x"); }),
-                       "cannot create: No such file or directory"));
+                       "none/a.txt: cannot create: there is no folder "));
   EXPECT_TRUE(contains(message_of<Error>([&] { write_file_atomically(folder.path(), "x"); }), "Is a directory"));
   EXPECT_TRUE(contains(message_of<Error>([&] { write_file_atomically(folder / "", "x"); }), "expected a file name"));
   EXPECT_EQ(folder.entries(), 0u);

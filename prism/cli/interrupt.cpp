@@ -1,0 +1,37 @@
+#include "prism/cli/interrupt.h"
+
+#include <csignal>
+#include <stdexcept>
+
+namespace prism::cli {
+
+namespace {
+
+std::atomic<int> received = 0;
+
+void receive(int signal) { received = signal; }
+
+void handle(void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESETHAND | SA_RESTART;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+}  // namespace
+
+Interrupt::Interrupt() {
+  received = 0;
+  handle(receive);
+}
+
+Interrupt::~Interrupt() { handle(SIG_DFL); }
+
+void Interrupt::check() const {
+  if (received != 0) throw std::runtime_error("interrupted; nothing was written");
+}
+
+const std::atomic<int>& Interrupt::signal() const { return received; }
+
+}  // namespace prism::cli

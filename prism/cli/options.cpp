@@ -1,0 +1,69 @@
+#include "prism/cli/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+namespace prism::cli {
+
+namespace {
+
+template <typename Number>
+bool read_number(const std::string& text, Number& number) {
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && stop == end;
+}
+
+template <typename Number>
+CLI::Option* add_number(CLI::App& app, const std::string& name, Number& value, const std::string& doc, Number least,
+                        Number most, const std::string& expected) {
+  const auto check = [=](std::string& text) {
+    Number number{};
+    const bool fits = read_number(text, number) && number >= least && number <= most;
+    return fits ? std::string() : fmt::format("expected {}, got '{}'", expected, text);
+  };
+  return app.add_option(name, value, doc)->check(CLI::Validator(check, ""))->capture_default_str();
+}
+
+}  // namespace
+
+CLI::Option* add_integer(CLI::App& app, const std::string& name, int64_t& value, const std::string& doc, int64_t least,
+                         int64_t most) {
+  const bool bounded = most != std::numeric_limits<int64_t>::max();
+  const auto expected =
+      bounded ? fmt::format("an integer from {} to {}", least, most) : fmt::format("an integer, {} or more", least);
+  return add_number(app, name, value, doc, least, most, expected)->type_name("N");
+}
+
+CLI::Option* add_real(CLI::App& app, const std::string& name, double& value, const std::string& doc, double least,
+                      double most) {
+  return add_number(app, name, value, doc, least, most, fmt::format("a number from {} to {}", least, most))
+      ->type_name("X");
+}
+
+CLI::Option* add_path(CLI::App& app, const std::string& name, std::string& value, const std::string& doc) {
+  return app.add_option(name, value, doc)->type_name("PATH");
+}
+
+CLI::Option* add_word(CLI::App& app, const std::string& name, const std::vector<std::string>& words,
+                      const std::string& fallback, const std::string& doc,
+                      const std::function<void(size_t index)>& take) {
+  const auto index = [words](const std::string& word) {
+    return static_cast<size_t>(std::ranges::find(words, word) - words.begin());
+  };
+  const auto check = [=](std::string& word) {
+    return index(word) < words.size() ? std::string()
+                                      : fmt::format("expected {}, got '{}'", fmt::join(words, " or "), word);
+  };
+  return app
+      .add_option_function<std::string>(
+          name, [=](const std::string& word) { take(index(word)); }, doc)
+      ->check(CLI::Validator(check, ""))
+      ->type_name(fmt::format("{}", fmt::join(words, "|")))
+      ->default_str(fallback);
+}
+
+}  // namespace prism::cli

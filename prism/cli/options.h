@@ -1,0 +1,40 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace prism::cli {
+
+// Options whose values are checked as they are read; the messages say what was expected and what came.
+CLI::Option* add_integer(CLI::App& app, const std::string& name, int64_t& value, const std::string& doc, int64_t least,
+                         int64_t most = std::numeric_limits<int64_t>::max());
+CLI::Option* add_real(CLI::App& app, const std::string& name, double& value, const std::string& doc, double least,
+                      double most);
+CLI::Option* add_path(CLI::App& app, const std::string& name, std::string& value, const std::string& doc);
+
+CLI::Option* add_word(CLI::App& app, const std::string& name, const std::vector<std::string>& words,
+                      const std::string& fallback, const std::string& doc,
+                      const std::function<void(size_t index)>& take);
+
+// One of several words, each of which stands for a value.
+template <typename Value>
+CLI::Option* add_choice(CLI::App& app, const std::string& name, Value& value,
+                        const std::vector<std::pair<std::string, Value>>& choices, const std::string& doc) {
+  std::vector<std::string> words;
+  std::vector<Value> values;
+  std::string fallback;
+  for (const auto& [word, meaning] : choices) {
+    words.push_back(word);
+    values.push_back(meaning);
+    if (meaning == value) fallback = word;
+  }
+  return add_word(app, name, words, fallback, doc, [&value, values](size_t index) { value = values[index]; });
+}
+
+}  // namespace prism::cli
