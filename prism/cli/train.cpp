@@ -18,6 +18,7 @@ namespace {
 struct TrainOptions {
   ConfigOptions config;
   bool resume = false;
+  bool list_keys = false;
 };
 
 std::string progress_text(const train::RunProgress& p) {
@@ -63,6 +64,10 @@ int finish(const train::RunResult& result, const std::string& folder, const Inte
 }
 
 int train(const TrainOptions& options) {
+  if (options.list_keys) {
+    fmt::print("{}", train::config_table().markdown());
+    return 0;
+  }
   const auto config = configuration(options);
   const auto folder = config.string("run.out");
   train::check(config);
@@ -96,6 +101,8 @@ Command train_command() {
             options->config.attach(app);
             app.add_flag("--resume", options->resume,
                          "Go on with the run in the folder, from its newest checkpoint that verifies");
+            app.add_flag("--list-keys", options->list_keys,
+                         "Print every key of the configuration with its default, and end");
             return [options] { return train(*options); };
           }};
 }

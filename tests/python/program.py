@@ -1,0 +1,36 @@
+"""The built program, for tests that run it."""
+
+import json
+import os
+import pathlib
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = ROOT / os.environ.get("PRISM_BUILD_DIR", "build/release")
+PROGRAM = BUILD / "prism"
+ENVIRONMENT = {**os.environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
+
+
+def start(*arguments, **options):
+    assert PROGRAM.exists(), f"{PROGRAM} is missing: build it first (make test), or set PRISM_BUILD_DIR"
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": ENVIRONMENT, **options}
+    return subprocess.Popen([PROGRAM, *map(str, arguments)], **options)
+
+
+def run(*arguments, timeout=300, status=0, **options):
+    """Runs the program to its end and checks its exit status."""
+    process = start(*arguments, **options)
+    output, errors = process.communicate(timeout=timeout)
+    assert process.returncode == status, f"exit status {process.returncode}\n{output}\n{errors}"
+    return output, errors
+
+
+def json_lines(path):
+    return [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+
+
+TIMINGS = {"seconds", "step_ms", "optimizer_ms", "tokens_per_s"}
+
+
+def without_timings(lines):
+    return [{key: value for key, value in line.items() if key not in TIMINGS} for line in lines]

@@ -1,0 +1,254 @@
+"""`prism train` from outside: the run folder, interruptions of every kind, and the guard."""
+
+import json
+import math
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+
+import numpy
+import pytest
+from program import json_lines, run, start, without_timings
+
+safetensors = pytest.importorskip("safetensors.numpy")
+
+STEPS = 24
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Text with structure a model can learn: short sentences over few words."""
+    words = "the a small large red blue cat dog bird tree sees likes finds and then now never".split()
+    generator = random.Random(1)
+    folder = tmp_path_factory.mktemp("corpus")
+    for document in range(40):
+        text = " ".join(generator.choice(words) for _ in range(300))
+        (folder / f"{document}.txt").write_text(text)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def settings(corpus, cache):
+    values = {
+        "model.preset": "demo", "model.layers": 2, "model.width": 32, "model.heads": 4, "model.kv_heads": 2, "model.mlp": 48,
+        "data.path": corpus, "data.cache": cache, "data.vocab": 300, "data.held_out": 0.1, "train.steps": STEPS, "train.batch": 4,
+        "train.context": 16, "train.eval_every": 8, "train.eval_sequences": 8, "schedule.warmup": 4, "checkpoint.every": 3,
+        "checkpoint.keep": 3, "metrics.spectra_every": 10, "run.threads": 1, "run.device": "cpu",
+    }  # fmt: skip
+
+    def arguments(out, **changes):
+        merged = {**values, **{key.replace("__", "."): value for key, value in changes.items()}}
+        return ["train", "--out", out, *(text for key, value in merged.items() for text in ("--set", f"{key}={value}"))]
+
+    return arguments
+
+
+@pytest.fixture(scope="module")
+def whole(settings, tmp_path_factory):
+    """A run that nothing interrupts, and how long it took."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    run(*settings(folder))  # also fills the cache
+    shutil.rmtree(folder)
+    begin = time.monotonic()
+    run(*settings(folder))
+    return folder, time.monotonic() - begin
+
+
+def newest(folder):
+    return sorted((folder / "checkpoints").glob("step-????????"))[-1]
+
+
+def assert_same_run(left, right):
+    """Weights, optimizer state, data order and metrics, all but what the clock measured."""
+    for name in ("model.safetensors", "optimizer.safetensors", "config.json"):
+        assert (newest(left) / name).read_bytes() == (newest(right) / name).read_bytes(), name
+    for name in ("metrics.jsonl", "spectra.jsonl"):
+        assert without_timings(json_lines(left / name)) == without_timings(json_lines(right / name)), name
+    summaries = [json.loads((folder / "summary.json").read_text()) for folder in (left, right)]
+    for summary in summaries:
+        for timed in ("timing", "memory"):
+            del summary[timed]
+    assert summaries[0] == summaries[1]
+
+
+def test_a_run_folder_holds_what_the_documents_promise(whole):
+    folder, _ = whole
+    metrics = json_lines(folder / "metrics.jsonl")
+    assert [line["step"] for line in metrics] == list(range(1, STEPS + 1))
+    assert all(line["tokens"] == line["step"] * 4 * 16 for line in metrics)
+    assert [line["step"] for line in metrics if "val_loss" in line] == [8, 16, 24]
+    assert metrics[3]["lr"] == pytest.approx(0.02) and metrics[-1]["lr"] == pytest.approx(0.002)
+    assert metrics[-1]["loss"] < metrics[0]["loss"] - 0.5
+    assert metrics[0]["loss"] == pytest.approx(math.log(300), rel=0.05)
+    for line in metrics:
+        assert {"loss", "lr", "aux_lr", "grad_norm", "batch", "seconds", "step_ms", "optimizer_ms", "tokens_per_s"} <= line.keys()
+
+    spectra = json_lines(folder / "spectra.jsonl")
+    assert {line["step"] for line in spectra} == {10, 20} and len(spectra) == 2 * 2 * 7
+    for line in spectra:
+        assert {"name", "singular_values", "snr", "gain", "theory", "weight_norm", "update_norm"} <= line.keys()
+        assert len(line["snr"]) == len(line["gain"]) == len(line["theory"])
+
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["status"] == "finished" and summary["step"] == STEPS
+    assert summary["val_loss"] == metrics[-1]["val_loss"]
+    assert summary["loss"] == pytest.approx(numpy.mean([line["loss"] for line in metrics[-2:]]))
+    assert summary["initial_weights"] != summary["final_weights"]
+    assert {line["optimizer"] for line in summary["routing"] if line["rule"] == "hidden matrix"} == {"prism"}
+    assert [path.name for path in sorted((folder / "checkpoints").iterdir())] == ["step-00000018", "step-00000021", "step-00000024"]
+    assert (folder / "tokenizer.json").exists() and list(folder.glob("events.out.tfevents.*"))
+
+
+def test_the_written_configuration_reproduces_the_run(whole, tmp_path):
+    folder, _ = whole
+    run("train", "--config", folder / "config.toml", "--out", tmp_path / "again")
+    assert_same_run(folder, tmp_path / "again")
+
+
+def test_tensorboard_reads_the_events(whole):
+    event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    folder, _ = whole
+    events = event_accumulator.EventAccumulator(str(folder)).Reload()
+    losses = [(event.step, event.value) for event in events.Scalars("train/loss")]
+    metrics = json_lines(folder / "metrics.jsonl")
+    assert [step for step, _ in losses] == [line["step"] for line in metrics]
+    numpy.testing.assert_allclose([value for _, value in losses], [line["loss"] for line in metrics], rtol=1e-6)
+
+
+def test_killed_at_twenty_moments_a_run_resumes_bit_for_bit(settings, whole, tmp_path):
+    folder, seconds = whole
+    generator = random.Random(7)
+    interrupted = 0
+    for moment in range(20):
+        out = tmp_path / str(moment)
+        process = start(*settings(out))
+        time.sleep(generator.uniform(0.2, 1) * seconds)
+        process.kill()
+        process.communicate()
+        interrupted += not (out / "summary.json").exists()
+        run(*settings(out), "--resume")
+        assert_same_run(folder, out)
+        shutil.rmtree(out)
+    assert interrupted >= 10
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_ends_the_run(settings, tmp_path, whole, number):
+    out = tmp_path / "run"
+    process = start(*settings(out, train__steps=2000, checkpoint__every=0))
+    while process.poll() is None and not (out.is_dir() and (out / "metrics.jsonl").exists() and len(json_lines(out / "metrics.jsonl")) > 3):
+        time.sleep(0.02)
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, errors
+    assert "--resume" in output
+    assert json.loads((out / "summary.json").read_text())["status"] == "interrupted"
+    assert newest(out).name == f"step-{len(json_lines(out / 'metrics.jsonl')):08d}"
+
+
+def test_resuming_without_a_configuration_takes_that_of_the_run(settings, tmp_path, whole):
+    folder, _ = whole
+    out = tmp_path / "run"
+    shutil.copytree(folder, out)
+    for name in ("step-00000024", "step-00000021"):
+        shutil.rmtree(out / "checkpoints" / name)
+    (out / "summary.json").unlink()
+    run("train", "--resume", "--out", out)
+    assert_same_run(folder, out)
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+DAMAGES = {
+    "truncated": lambda path: os.truncate(path, path.stat().st_size // 2),
+    "flipped": flip,
+    "missing": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(whole, tmp_path, name, damage):
+    folder, _ = whole
+    out = tmp_path / "run"
+    shutil.copytree(folder, out)
+    DAMAGES[damage](out / "checkpoints/step-00000024" / name)
+    _, errors = run("train", "--resume", "--out", out)
+    assert "step-00000024" in errors and name in errors and "resumed at step 21" in errors
+    assert_same_run(folder, out)
+
+
+def test_a_full_disk_loses_no_earlier_checkpoint(settings, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1200k", "tmpfs", disk], capture_output=True).returncode:
+        pytest.skip("needs the right to mount a tmpfs")
+    try:
+        out = disk / "run"
+        _, errors = run(*settings(out, checkpoint__keep=100), status=1)
+        assert "space" in errors
+        kept = sorted((out / "checkpoints").iterdir())
+        assert kept and all(".tmp-" not in path.name for path in kept)
+        for path in kept:
+            state = json.loads((path / "state.json").read_text())
+            assert path.name == f"step-{state['step']:08d}"
+            safetensors.load_file(path / "model.safetensors")
+        whole_enough = tmp_path / "elsewhere"
+        shutil.copytree(out, whole_enough)
+        _, errors = run(*settings(whole_enough), "--resume")
+        assert f"resumed at step {int(kept[-1].name[5:])}" in errors
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_a_diverging_run_stops_with_a_diagnosis_and_keeps_finite_weights(settings, tmp_path):
+    out = tmp_path / "run"
+    _, errors = run(*settings(out, optimizer__lr=1e30, train__max_skips=3, schedule__warmup=0), status=1)
+    assert "3 steps in a row were not finite" in errors and "optimizer.lr" in errors
+    metrics = json_lines(out / "metrics.jsonl")
+    assert [line.get("skipped", False) for line in metrics[-3:]] == [True] * 3
+    assert metrics[-1]["culprit"]
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["status"] == "diverged" and summary["skipped"] == 3
+
+
+def test_accumulation_changes_neither_the_batches_nor_the_loss(settings, whole, tmp_path):
+    folder, _ = whole
+    run(*settings(tmp_path / "run", train__accumulate=4, train__steps=8))
+    ours, theirs = json_lines(tmp_path / "run/metrics.jsonl"), json_lines(folder / "metrics.jsonl")[:8]
+    assert [line["batch"] for line in ours] == [line["batch"] for line in theirs]
+    numpy.testing.assert_allclose(ours[0]["loss"], theirs[0]["loss"], rtol=1e-5)
+    numpy.testing.assert_allclose(ours[0]["grad_norm"], theirs[0]["grad_norm"], rtol=1e-4)
+
+
+OPTIMIZERS = "prism muon tikhonov_muon adamw adam adagrad rmsprop ssd rmsspectral adaspectral shampoo soap".split()
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimizer_trains(settings, tmp_path, name):
+    rates = {"ssd": 1e-3, "rmsspectral": 1e-4, "adaspectral": 1e-4, "adamw": 0.003, "adam": 0.003, "soap": 0.003, "rmsprop": 0.001}
+    run(*settings(tmp_path / "run", optimizer__name=name, optimizer__lr=rates.get(name, 0.01), train__steps=10, metrics__spectra_every=0))
+    metrics = json_lines(tmp_path / "run/metrics.jsonl")
+    assert metrics[-1]["loss"] < metrics[0]["loss"]
+
+
+def test_resuming_with_other_settings_is_refused_by_key(settings, whole, tmp_path):
+    folder, _ = whole
+    out = tmp_path / "run"
+    shutil.copytree(folder, out)
+    _, errors = run(*settings(out, optimizer__gamma=3), "--resume", status=2)
+    assert "optimizer.gamma was 1.0, got 3.0" in errors
+    _, errors = run(*settings(out), status=2)
+    assert "holds a run already" in errors and "--resume" in errors

@@ -1,0 +1,113 @@
+#include "prism/train/config.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "prism/io/error.h"
+#include "prism/optim/registry.h"
+#include "tests/train/helpers.h"
+
+using namespace prism;
+using train::make_config;
+
+namespace {
+
+io::Config with(const std::vector<std::string>& settings) {
+  auto config = make_config();
+  for (const auto& setting : settings) config.set(setting);
+  return config;
+}
+
+}  // namespace
+
+TEST(TrainConfig, HasEveryOptionOfEveryOptimizerUnderOneType) {
+  std::map<std::string, std::string> types;
+  for (const auto& name : optimizer_names()) {
+    const auto options = make_options(name);
+    for (const auto& option : options->table()) {
+      EXPECT_EQ(types.emplace(option.name, option.type).first->second, option.type) << name << " " << option.name;
+    }
+  }
+  const std::set<std::string> others = {"maximize", "skip_nonfinite", "capturable", "split", "gamma_schedule"};
+  for (const auto& [name, type] : types) {
+    if (!others.contains(name)) EXPECT_NE(train::config_table().find("optimizer." + name), nullptr) << name;
+  }
+}
+
+TEST(TrainConfig, GivesTheOptimizerItsDefaultsWhereNothingIsSaid) {
+  for (const auto& name : optimizer_names()) {
+    const auto pair = train::optimizer_options(with({"optimizer.name=" + name}));
+    EXPECT_EQ(pair.matrices->to_json(), make_options(name)->to_json()) << name;
+    EXPECT_EQ(pair.rest->name(), "adamw");
+  }
+}
+
+TEST(TrainConfig, PassesEveryKindOfValueOn) {
+  const auto pair = train::optimizer_options(
+      with({"optimizer.lr=0.3", "optimizer.gamma=2", "optimizer.side=left", "optimizer.nesterov=false",
+            "optimizer.covariance=ema", "optimizer.coefficients=you", "optimizer.steps=3",
+            "optimizer.gamma_schedule=linear", "optimizer.gamma_floor=0.5", "train.steps=77", "optimizer.aux_lr=0.1",
+            "optimizer.aux_betas=0.8,0.9", "optimizer.aux_weight_decay=0.2"}));
+  const auto json = pair.matrices->to_json();
+  EXPECT_EQ(json["lr"], 0.3);
+  EXPECT_EQ(json["gamma"], 2.0);
+  EXPECT_EQ(json["side"], "left");
+  EXPECT_EQ(json["nesterov"], false);
+  EXPECT_EQ(json["covariance"], "ema");
+  EXPECT_EQ(json["coefficients"], "you");
+  EXPECT_EQ(json["steps"], 3);
+  EXPECT_EQ(json["gamma_schedule"]["kind"], "linear");
+  EXPECT_EQ(json["gamma_schedule"]["total"], 77);
+  EXPECT_EQ(pair.rest->to_json()["betas"], Json({0.8, 0.9}));
+  EXPECT_EQ(pair.rest->lr(), 0.1);
+  EXPECT_EQ(pair.rest->weight_decay(), 0.2);
+}
+
+TEST(TrainConfig, RefusesAnOptionTheOptimizerDoesNotHave) {
+  const auto message = io::message_of<Error>([] {
+    train::optimizer_options(with({"optimizer.name=adamw", "optimizer.gamma=2"}));
+  });
+  EXPECT_NE(message.find("--set optimizer.gamma=2: optimizer.gamma: adamw has no such option"), message.npos)
+      << message;
+}
+
+TEST(TrainConfig, NamesWhatCannotBe) {
+  const std::pair<std::vector<std::string>, const char*> cases[] = {
+      {{"data.path=x", "train.batch=6", "train.accumulate=4"}, "expected a divisor of train.batch = 6, got 4"},
+      {{"data.path=x", "optimizer.momentum=1.5"}, "momentum"},
+      {{"data.path=x", "schedule.kind=cosine", "schedule.warmup=2000", "train.steps=100"}, "warmup"},
+      {{"data.path=x", "schedule.decay=5"}, "only schedule.kind = \"wsd\" has it"},
+      {{}, "data.path: expected"},
+  };
+  for (const auto& [settings, expected] : cases) {
+    const auto message = io::message_of<Error>([&] { train::check(with(settings)); });
+    EXPECT_NE(message.find(expected), message.npos) << message;
+  }
+}
+
+TEST(TrainConfig, TakesSizesFromThePresetAndLetsKeysReplaceThem) {
+  const auto plain = train::model_config(with({"model.preset=22m"}), 1000);
+  EXPECT_EQ(plain.layers, 8);
+  EXPECT_EQ(plain.vocab, 1000);
+  const auto wider = train::model_config(with({"model.preset=22m", "model.width=1024", "train.context=64"}), 1000);
+  EXPECT_EQ(wider.width, 1024);
+  EXPECT_EQ(wider.head_dim, 128);
+  EXPECT_EQ(wider.context, 64);
+}
+
+TEST(TrainConfig, ResolvedReadsBackToTheSameRun) {
+  for (const auto& name : optimizer_names()) {
+    auto config = with({"optimizer.name=" + name, "data.path=x", "run.out=y"});
+    const auto model = train::model_config(config, 500);
+    train::resolve(config, model);
+    auto again = make_config();
+    again.read_toml(config.to_toml(), "written");
+    EXPECT_EQ(again.to_toml(), config.to_toml());
+    EXPECT_EQ(train::model_config(again, 500), model);
+    EXPECT_EQ(train::optimizer_options(again).matrices->to_json(), train::optimizer_options(config).matrices->to_json())
+        << name;
+    EXPECT_FALSE(again.is("optimizer.lr", "auto"));
+  }
+}

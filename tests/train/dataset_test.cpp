@@ -1,0 +1,69 @@
+#include "prism/train/dataset.h"
+
+#include <gtest/gtest.h>
+
+#include "prism/io/error.h"
+#include "tests/train/helpers.h"
+
+using namespace prism;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Counted {
+  int trained = 0, built = 0;
+  train::DatasetProgress progress{[this](const auto&) { ++trained; }, [this](const auto&) { ++built; }};
+};
+
+}  // namespace
+
+TEST(Dataset, IsMadeOnceAndTakenAgainWhileTextAndSettingsStay) {
+  const SmallRun small;
+  const auto folder = small.folder.path() / "data";
+  Counted first, second, third, fourth;
+  const auto made = train::open_dataset(small.config(), folder, first.progress);
+  EXPECT_GT(first.trained, 0);
+  EXPECT_GT(first.built, 0);
+  EXPECT_EQ(made.tokenizer.size(), 280);
+  EXPECT_GT(made.val.tokens(), 0);
+
+  train::open_dataset(small.config(), folder, second.progress);
+  EXPECT_EQ(second.trained + second.built, 0);
+
+  train::open_dataset(small.config({"data.held_out=0.3"}), folder, third.progress);
+  EXPECT_EQ(third.trained, 0);
+  EXPECT_GT(third.built, 0);
+
+  io::write_file_atomically(small.folder.path() / "text/0.txt", "another text altogether");
+  train::open_dataset(small.config(), folder, fourth.progress);
+  EXPECT_GT(fourth.trained, 0);
+  EXPECT_GT(fourth.built, 0);
+}
+
+TEST(Dataset, OfShardsNeedsTheTokenizerTheyWereMadeWith) {
+  const SmallRun small;
+  const auto folder = small.folder.path() / "data";
+  train::open_dataset(small.config(), folder);
+  const auto shards = small.config({"data.vocab=280", "data.path=" + folder.string()});
+  EXPECT_EQ(train::open_dataset(shards, small.folder.path() / "unused").tokenizer.size(), 280);
+  EXPECT_FALSE(fs::exists(small.folder.path() / "unused"));
+
+  const SmallRun other;
+  train::open_dataset(other.config({"data.vocab=270"}), other.folder.path() / "data");
+  auto foreign = small.config({"data.vocab=270", "data.path=" + folder.string(),
+                               "data.tokenizer=" + (other.folder.path() / "data/tokenizer.json").string()});
+  EXPECT_THROW(train::open_dataset(foreign, small.folder.path() / "unused"), Error);
+}
+
+TEST(Dataset, RefusesAVocabularyThatIsNotTheTokenizers) {
+  const SmallRun small;
+  const auto folder = small.folder.path() / "data";
+  train::open_dataset(small.config(), folder);
+  EXPECT_THROW(train::open_dataset(
+                   small.config({"data.vocab=300", "data.tokenizer=" + (folder / "tokenizer.json").string()}), folder),
+               Error);
+}
+
+TEST(Dataset, FindsTheSourcesOfTorch) {
+  EXPECT_TRUE(fs::exists(train::torch_folder() / "nn" / "modules" / "linear.py"));
+}

@@ -1,0 +1,126 @@
+#include "prism/train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "prism/train/checkpoint.h"
+#include "tests/train/helpers.h"
+
+using namespace prism;
+using train::Trainer;
+
+namespace {
+
+io::Config completed(io::Config config, const train::Dataset& dataset) {
+  train::resolve(config, train::model_config(config, dataset.tokenizer.size()));
+  return config;
+}
+
+Trainer make_trainer(const io::Config& config, const train::Dataset& dataset) {
+  return {config, dataset, model::Qwen2(train::model_config(config, dataset.tokenizer.size()), 1)};
+}
+
+std::vector<at::Tensor> copies(const Trainer& trainer) {
+  std::vector<at::Tensor> list;
+  for (const auto& [name, tensor] : trainer.model().named_parameters()) list.push_back(tensor.detach().clone());
+  for (const auto& [name, tensor] : trainer.optimizer().snapshot().tensors) list.push_back(tensor.clone());
+  return list;
+}
+
+bool all_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  bool equal = a.size() == b.size();
+  for (size_t i = 0; equal && i < a.size(); ++i) equal = a[i].equal(b[i]);
+  return equal;
+}
+
+}  // namespace
+
+class TrainerTest : public testing::Test {
+ protected:
+  SmallRun small;
+  train::Dataset dataset = small.dataset();
+};
+
+TEST_F(TrainerTest, FollowsTheScheduleForBothRates) {
+  auto trainer = make_trainer(completed(small.config({"optimizer.lr=0.1", "optimizer.aux_lr=0.01"}), dataset), dataset);
+  EXPECT_DOUBLE_EQ(trainer.step(1).lr, 0.05);
+  const auto peak = trainer.step(2);
+  EXPECT_DOUBLE_EQ(peak.lr, 0.1);
+  EXPECT_DOUBLE_EQ(peak.aux_lr, 0.01);
+  EXPECT_DOUBLE_EQ(trainer.step(12).lr, 0.01);
+}
+
+TEST_F(TrainerTest, AStepThatIsNotFiniteChangesNothingAndNamesTheParameter) {
+  auto trainer = make_trainer(completed(small.config(), dataset), dataset);
+  trainer.step(1);
+  auto weight = trainer.model().named_parameters()[5].second;
+  const auto name = trainer.model().named_parameters()[5].first;
+  const auto good = weight.detach().clone();
+  {
+    const at::NoGradGuard no_grad;
+    weight.view(-1)[3].fill_(std::numeric_limits<float>::quiet_NaN());
+  }
+  const auto before = copies(trainer);
+  const auto record = trainer.step(2);
+  EXPECT_TRUE(record.skipped);
+  EXPECT_FALSE(record.culprit.empty());
+  {
+    const at::NoGradGuard no_grad;
+    weight.nan_to_num_(0);
+    for (const auto& tensor : before) tensor.nan_to_num_(0);
+  }
+  EXPECT_TRUE(all_equal(before, copies(trainer)));
+  {
+    const at::NoGradGuard no_grad;
+    weight.copy_(good);
+  }
+  EXPECT_FALSE(trainer.step(2).skipped);
+}
+
+TEST_F(TrainerTest, EvaluatesTheSameHoweverTheSequencesAreGrouped) {
+  const auto one = make_trainer(completed(small.config({"train.batch=1"}), dataset), dataset).evaluate();
+  const auto four = make_trainer(completed(small.config({"train.batch=4"}), dataset), dataset).evaluate();
+  EXPECT_NEAR(one, four, 1e-5);
+}
+
+TEST_F(TrainerTest, GoesOnFromACheckpointBitForBit) {
+  const auto config = completed(small.config({"optimizer.covariance=ema"}), dataset);
+  auto straight = make_trainer(config, dataset);
+  for (int64_t step = 1; step <= 3; ++step) straight.step(step);
+  train::RunState state;
+  state.step = 3;
+  train::save_checkpoint(small.folder.path() / "run", straight, state, 2);
+
+  auto resumed = make_trainer(config, dataset);
+  const auto loaded = train::load_checkpoint(small.folder.path() / "run", resumed);
+  ASSERT_TRUE(loaded.state);
+  EXPECT_EQ(loaded.state->step, 3);
+  for (int64_t step = 4; step <= 6; ++step) {
+    const auto left = straight.step(step), right = resumed.step(step);
+    EXPECT_EQ(left.loss, right.loss);
+    EXPECT_EQ(left.grad_norm, right.grad_norm);
+    EXPECT_EQ(left.batch, right.batch);
+  }
+  EXPECT_TRUE(all_equal(copies(straight), copies(resumed)));
+}
+
+TEST_F(TrainerTest, ClipsTheGradientToTheNormThatIsAsked) {
+  auto trainer = make_trainer(completed(small.config({"train.clip=0.001"}), dataset), dataset);
+  const auto record = trainer.step(1);
+  EXPECT_GT(record.grad_norm, 0.01);
+  double squares = 0;
+  for (const auto& [name, tensor] : trainer.model().named_parameters())
+    squares += std::pow(tensor.grad().norm().item<double>(), 2);
+  EXPECT_NEAR(std::sqrt(squares), 0.001, 1e-6);
+}
+
+TEST_F(TrainerTest, WeighsTheHiddenMatricesAlone) {
+  const auto trainer = make_trainer(completed(small.config(), dataset), dataset);
+  double squares = 0;
+  for (const auto& [name, tensor] : trainer.model().named_parameters()) {
+    if (name.find("_proj.weight") != name.npos) squares += std::pow(tensor.norm().item<double>(), 2);
+  }
+  EXPECT_NEAR(trainer.weight_norm(), std::sqrt(squares), 1e-6 * std::sqrt(squares));
+}
