@@ -6,6 +6,7 @@ std::vector<Command> commands() {
   return {
       train_command(),
       tokenizer_command(),
+      data_command(),
   };
 }
 

@@ -12,7 +12,7 @@ void CorpusOptions::add_to(CLI::App& app) {
   app.add_option("text", paths, "Files and folders: text, .jsonl or .parquet,\neach also .gz or .zst (but .parquet)")
       ->required()
       ->type_name("PATH");
-  app.add_option("--extension", reader.extensions, "Of folders take only such files, as .py; may be repeated")
+  app.add_option("--extension", reader.extensions, "Of folders take only such files (.py);\nmay be repeated")
       ->type_name("EXT")
       ->allow_extra_args(false);
   app.add_option("--separator", reader.separator, "Line between two documents of a text file;\n\"\" for none")

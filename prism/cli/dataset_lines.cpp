@@ -15,16 +15,17 @@ std::string text_of(const text::TrainerProgress& p) {
   return fmt::format("tokenizer: merging  {} of {} tokens", grouped(p.tokens), grouped(p.vocabulary));
 }
 
-std::string text_of(const data::Progress& p) {
+}  // namespace
+
+std::string progress_text(const data::Progress& p) {
   const char* stage = p.stage == data::Stage::kHash   ? "hashing"
                       : p.stage == data::Stage::kScan ? "reading"
                                                       : "encoding";
-  return fmt::format("data: {} {}  {}  {:.1f} MB/s  ETA {}", stage,
-                     in_percent(static_cast<double>(p.bytes), static_cast<double>(p.total_bytes)),
-                     in_bytes(static_cast<double>(p.bytes)), p.mb_per_s, in_time(p.eta_s));
+  const auto done = static_cast<double>(p.bytes), total = static_cast<double>(p.total_bytes);
+  const auto documents = p.documents > 0 ? fmt::format("  {} documents", grouped(p.documents)) : "";
+  return fmt::format("data: {}  {}  {} of {}  {:.1f} MB/s  ETA {}{}", stage, in_percent(done, total), in_bytes(done),
+                     in_bytes(total), p.mb_per_s, in_time(p.eta_s), documents);
 }
-
-}  // namespace
 
 train::Dataset open_dataset(const io::Config& config, const std::filesystem::path& folder, ProgressLine& line) {
   train::DatasetProgress progress;
@@ -32,7 +33,7 @@ train::Dataset open_dataset(const io::Config& config, const std::filesystem::pat
     if (line.due()) line.update(text_of(p));
   };
   progress.shards = [&](const data::Progress& p) {
-    if (line.due()) line.update(text_of(p));
+    if (line.due()) line.update(progress_text(p));
   };
   auto dataset = train::open_dataset(config, folder, progress);
   const auto& identity = dataset.train.identity();

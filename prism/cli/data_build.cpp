@@ -1,0 +1,89 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <thread>
+
+#include "prism/cli/corpus_options.h"
+#include "prism/cli/data_commands.h"
+#include "prism/cli/dataset_lines.h"
+#include "prism/cli/interrupt.h"
+#include "prism/cli/numbers.h"
+#include "prism/cli/options.h"
+#include "prism/cli/progress.h"
+#include "prism/data/build.h"
+#include "prism/data/output_folder.h"
+#include "prism/text/tokenizer.h"
+#include "prism/train/dataset.h"
+
+namespace prism::cli {
+
+namespace {
+
+struct BuildOptions {
+  CorpusOptions corpus;
+  std::string tokenizer, out;
+  data::HeldOut held_out{.fraction = 0.01, .documents = 0};
+  int64_t shard_tokens = data::kDefaultShardTokens;
+  int64_t workers = std::max<int64_t>(1, std::thread::hardware_concurrency());
+};
+
+void print_split(const data::Identity& identity) {
+  const auto bytes = static_cast<double>(identity.text_bytes);
+  fmt::print("  {:<6} {} tokens in {} shard{}, {} documents, {} of text\n", identity.split, grouped(identity.tokens),
+             identity.shards.size(), identity.shards.size() == 1 ? "" : "s", grouped(identity.documents),
+             in_bytes(bytes));
+}
+
+int build(const BuildOptions& options) {
+  const Pace pace;
+  const auto tokenizer = text::Tokenizer::load(options.tokenizer);
+  const data::Encoder encoder = train::encoder_for(tokenizer, options.tokenizer);
+  { const data::OutputFolder can_be_written(options.out); }
+  const data::Corpus corpus = options.corpus.open();
+  data::BuildOptions settings{
+      .held_out = options.held_out, .shard_tokens = options.shard_tokens, .workers = static_cast<int>(options.workers)};
+  if (settings.held_out.documents > 0) settings.held_out.fraction = 0;
+
+  const Interrupt interrupt;
+  ProgressLine line;
+  const auto result = data::build(corpus, encoder, options.out, settings, [&](const data::Progress& progress) {
+    interrupt.check();
+    if (line.due()) line.update(progress_text(progress));
+  });
+  tokenizer.save(std::filesystem::path(options.out) / "tokenizer.json");
+  line.clear();
+
+  fmt::print("{}: built in {}\n", options.out, in_time(pace.seconds()));
+  print_split(result.train);
+  if (result.val) print_split(*result.val);
+  fmt::print("  tokenizer.json, vocabulary {}, hash {}\n", grouped(tokenizer.size()), tokenizer.hash());
+  if (result.empty_documents > 0) fmt::print("  {} empty documents left out\n", grouped(result.empty_documents));
+  if (const auto skipped = skipped_files(result.skipped); !skipped.empty()) fmt::print("  {}\n", skipped);
+  return 0;
+}
+
+Action attach(CLI::App& app) {
+  auto options = std::make_shared<BuildOptions>();
+  options->corpus.add_to(app);
+  add_path(app, "--tokenizer", options->tokenizer, "tokenizer.json, or a folder that has one")->required();
+  add_path(app, "--out", options->out, "Folder for the shards; those in it are replaced")->required();
+  auto* fraction =
+      add_real(app, "--held-out", options->held_out.fraction, "Part of the documents that is not trained on", 0, 0.99);
+  add_integer(app, "--held-out-documents", options->held_out.documents, "How many documents instead", 1)
+      ->excludes(fraction)
+      ->default_str("");
+  add_integer(app, "--shard-tokens", options->shard_tokens, "Most tokens of a shard", 1, INT32_MAX);
+  add_integer(app, "--workers", options->workers, "Threads that encode", 1, 1024);
+  return [options] { return build(*options); };
+}
+
+}  // namespace
+
+Command data_build_command() {
+  return {"build", "Turn text into token shards for training",
+          "prism data build corpus/ more.jsonl.zst --tokenizer tokenizer.json --out data/\n"
+          "prism train --config configs/demo.toml --set data.path=data/ --out runs/a",
+          attach};
+}
+
+}  // namespace prism::cli
