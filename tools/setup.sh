@@ -2,7 +2,7 @@
 # Sets up what Prism needs, and does nothing where it is there already.
 #
 #   tools/setup.sh build    packages to compile with, and torch
-#   tools/setup.sh test     the same, and the Python packages the tests compare with
+#   tools/setup.sh test     the same, the Python packages the tests compare with, and a browser where one can be had
 #   tools/setup.sh lint     clang-format and clang-tidy
 #   tools/setup.sh list     only prints the names of the library packages
 #
@@ -17,6 +17,8 @@ readonly torch_range=">=2.11,<2.16"
 
 # Programs count as present when they can be run, whoever installed them: command=package.
 readonly build_programs=(g++=g++ cmake=cmake ninja=ninja-build)
+# The report's browser test; without the font Chromium draws no letters.
+readonly browser_packages=(chromium fonts-liberation)
 readonly lint_programs=(clang-format=clang-format clang-tidy=clang-tidy)
 # Packages that a staged .deps folder (tools/stage_deps.sh) makes unnecessary; ccache only saves time.
 readonly build_packages=(
@@ -61,6 +63,15 @@ install_packages() {
   "${apt[@]}" install -y --no-install-recommends "$@" ||
     { "${apt[@]}" update && "${apt[@]}" install -y --no-install-recommends "$@"; } ||
     die "apt-get could not install: $*"
+}
+
+# Without a browser its test is skipped, which only continuous integration does not accept.
+install_browser() {
+  local name
+  for name in "${CHROMIUM:-chromium}" chromium-browser google-chrome google-chrome-stable chrome; do
+    command -v "$name" >/dev/null && return
+  done
+  (install_packages "${browser_packages[@]}") || [[ -z ${CI:-} ]] || die "CI needs Chromium for the browser test"
 }
 
 # Prints what PYTHON lacks, without importing torch, and "checked" to show that it ran.
@@ -132,6 +143,7 @@ main() {
   exec 9>build/.setup.lock  # two makes at once must not fill one .venv
   flock 9
   install_packages "${missing[@]}"
+  [[ $purpose != test ]] || install_browser
   [[ $purpose == lint ]] || if [[ -n ${PYTHON:-} ]]; then check_given_python "$purpose"; else make_venv; fi
 }
 

@@ -1,6 +1,7 @@
 // For tests against other programs:
 //   report_tool events FOLDER FIRST_STEP < LINES   writes an event file; each line is an object with "step" and either
 //                                                  "scalars" (an object of numbers) or "tag" and "text"
+//   report_tool page DOCUMENT.json OUT.html        writes the page of a document
 // Exit status 2 and a message for what is refused.
 #include <fmt/format.h>
 
@@ -11,8 +12,11 @@
 #include <nlohmann/json.hpp>
 
 #include "prism/io/error.h"
+#include "prism/io/file.h"
+#include "prism/io/json.h"
 #include "prism/io/json_lines.h"
 #include "prism/report/event_writer.h"
+#include "prism/report/page.h"
 
 namespace {
 
@@ -43,8 +47,11 @@ int main(int argc, char** argv) {
   try {
     if (arguments.size() == 3 && arguments[0] == "events") {
       write_events(arguments[1], std::stoll(arguments[2]));
+    } else if (arguments.size() == 3 && arguments[0] == "page") {
+      const auto document = prism::io::parse_json(prism::io::read_file(arguments[1]), arguments[1]);
+      prism::report::Page(document).write(arguments[2]);
     } else {
-      throw prism::Error("expected: report_tool events FOLDER FIRST_STEP");
+      throw prism::Error("expected: report_tool events FOLDER FIRST_STEP | page DOCUMENT.json OUT.html");
     }
   } catch (const prism::Error& error) {
     fmt::print(stderr, "{}\n", error.what());
