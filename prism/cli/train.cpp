@@ -36,9 +36,8 @@ io::Config configuration(const TrainOptions& options) {
   options.config.apply(config);
   if (!options.resume || options.config.file || !config.has("run.out")) return config;
   auto stored = train::stored_config(config.string("run.out"));
-  if (!stored) {
-    throw Error(fmt::format("--resume: no run in {}; give --config to begin one", config.string("run.out")));
-  }
+  if (!stored && config.has("data.path")) return config;
+  if (!stored) throw Error(fmt::format("--resume: no run in {}; give --config to begin one", config.string("run.out")));
   for (const auto& setting : options.config.settings) stored->set(setting);
   stored->assign("run.out", config.string("run.out"), config.where("run.out"));
   return *stored;
