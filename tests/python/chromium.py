@@ -135,7 +135,8 @@ class Browser:
         self.settle()
 
     def screenshot(self, file: pathlib.Path, whole: bool = True) -> None:
-        data = self.call("Page.captureScreenshot", captureBeyondViewport=whole, **({"clip": self._whole_page()} if whole else {}))["data"]
+        clip: dict[str, Any] = {"clip": self._whole_page()} if whole else {}
+        data = self.call("Page.captureScreenshot", captureBeyondViewport=whole, **clip)["data"]
         file.write_bytes(base64.b64decode(data))
 
     def _whole_page(self) -> dict[str, float]:
