@@ -42,6 +42,7 @@ const Rule kBoolean = is([](const json& v) { return v.is_boolean(); }, "true or 
 const Rule kInteger = is([](const json& v) { return v.is_number_integer(); }, "an integer");
 const Rule kNumber = is([](const json& v) { return v.is_number() || v.is_null(); }, "a number or null");
 const Rule kRate = is([](const json& v) { return v.is_number() && v.get<double>() > 0; }, "a number above 0");
+const Rule kNotNegative = is([](const json& v) { return v.is_number() && v.get<double>() >= 0; }, "a number from 0 on");
 const Rule kFraction =
     is([](const json& v) { return v.is_number() && v.get<double>() > 0 && v.get<double>() < 1; }, "a number in (0, 1)");
 
@@ -178,7 +179,7 @@ Rule spectrum_rule() {
 Rule run_rule() {
   const auto losses = curve({{"step", kSteps}, {"tokens?", kNumbers}, {"seconds?", kNumbers}, {"loss", kNumbers}});
   return object({{"optimizer", kText},
-                 {"lr", kRate},
+                 {"lr", kNotNegative},
                  {"seed", kInteger},
                  {"status", kStatus},
                  {"best?", kBoolean},

@@ -11,8 +11,8 @@ namespace prism::report {
 // of the training loss, which the reader chooses, is all it does to the numbers.
 //
 // The document. `?` after a name: may be left out, and what depends on it is then not shown. A number may be null where
-// it is not known or not finite. Learning rates are numbers above 0, times are seconds or, with _ms, milliseconds,
-// memory is in bytes, a loss is the mean cross-entropy in nats.
+// it is not known or not finite. Learning rates are numbers above 0 (that of a run may be 0), times are seconds or,
+// with _ms, milliseconds, memory is in bytes, a loss is the mean cross-entropy in nats.
 //
 //   kind            "compare", "train" or "inspect"
 //   title           text

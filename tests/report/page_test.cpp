@@ -117,7 +117,7 @@ TEST(Page, NamesThePlaceOfEachMistake) {
     return refusal(document);
   };
   EXPECT_TRUE(contains(broken("/kind", "show"), R"(report: kind: expected one of "compare", "train", "inspect", got)"));
-  EXPECT_TRUE(contains(broken("/runs/0/lr", 0), "report: runs[0].lr: expected a number above 0, got"));
+  EXPECT_TRUE(contains(broken("/runs/0/lr", -1), "report: runs[0].lr: expected a number from 0 on, got"));
   EXPECT_TRUE(contains(broken("/runs/0/status", "failed"), "report: runs[0].status: expected one of"));
   EXPECT_TRUE(contains(broken("/runs/0/train/loss", {1, 2}),
                        "report: runs[0].train.loss: expected 20 numbers like the lists beside it, got 2"));

@@ -2,6 +2,8 @@
 
 const figures = [];
 const PAPER_WIDTH = 528;  // pixels of 1/96 inch: the text width of a 5.5 inch column at its natural size
+const PAPER_MARGIN = 8;
+const NARROW = 500;  // below this names go above their rows instead of beside them
 const PRINT_WIDTH = { wide: 690, half: 332 };
 const view = { hidden: new Set(), printing: false };
 
@@ -126,27 +128,29 @@ class Figure {
     return group;
   }
 
-  // The figure alone: white page, colours and fonts written out, legend inside.
+  // The figure alone: white page with a margin, colours and fonts written out, legend inside.
   paper() {
-    const legend = this.legendItems ? paperLegend(this.legendItems().filter(({ key }) => !view.hidden.has(key))) : { height: 0 };
-    const { image, height } = this.image({ theme: PAPER, width: PAPER_WIDTH, paper: true, top: legend.height });
-    const total = Math.ceil(height + legend.height);
-    fill(image, { width: PAPER_WIDTH, height: total }, []);
-    image.prepend(svg("title", {}, this.title), svg("rect", { width: PAPER_WIDTH, height: total, fill: PAPER.page }), legend.group ?? "");
+    const inside = PAPER_WIDTH - 2 * PAPER_MARGIN;
+    const legend = this.legendItems ? paperLegend(this.legendItems().filter(({ key }) => !view.hidden.has(key)), inside) : { height: 0 };
+    const { image, height } = this.image({ theme: PAPER, width: inside, paper: true, top: legend.height });
+    const size = { width: PAPER_WIDTH, height: Math.ceil(height + legend.height) + 2 * PAPER_MARGIN };
+    fill(image, { ...size, viewBox: `${-PAPER_MARGIN} ${-PAPER_MARGIN} ${size.width} ${size.height}` }, []);
+    image.prepend(svg("title", {}, this.title), svg("rect", { x: -PAPER_MARGIN, y: -PAPER_MARGIN, ...size, fill: PAPER.page }));
+    if (legend.group) image.append(legend.group);
     for (const element of image.querySelectorAll("[data-key]")) element.removeAttribute("data-key");
     return `<?xml version="1.0" encoding="UTF-8"?>\n${new XMLSerializer().serializeToString(image)}\n`;
   }
 }
 
-function paperLegend(items) {
+function paperLegend(items, room) {
   const group = svg("g");
-  let [x, y] = [0, 12];
+  let [x, y] = [0, 6];
   for (const { label, index } of items) {
     const width = 33 + measure(label, 12) + 20;
-    if (x + width > PAPER_WIDTH && x > 0) [x, y] = [0, y + 19];
+    if (x + width > room && x > 0) [x, y] = [0, y + 19];
     group.append(keySymbol(look(index, PAPER), { x, y }));
     write(group, x + 33, y, label, { size: 12, color: PAPER.ink, middle: true });
     x += width;
   }
-  return { group, height: items.length ? y + 14 : 0 };
+  return { group, height: items.length ? y + 18 : 0 };
 }

@@ -68,7 +68,7 @@ class Plot {
   xAxis(x, left, right) {
     const { box, theme, layer } = this;
     layer.append(svg("path", { d: `M${box.left} ${box.bottom + 0.5}H${box.right}`, stroke: theme.axis }));
-    const ticks = (x.ticks ?? this.x.ticks(Math.max(2, Math.round(box.width / 84)))).filter((tick) => this.x(tick) >= box.left - 1 && this.x(tick) <= box.right + 1);
+    const ticks = (x.ticks ?? this.x.ticks(Math.max(x.log ? 3 : 2, Math.round(box.width / 84)))).filter((tick) => this.x(tick) >= box.left - 1 && this.x(tick) <= box.right + 1);
     const format = tickFormat(ticks, x.format, x.log);
     let free = -Infinity;
     for (const tick of ticks) {

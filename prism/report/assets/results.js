@@ -85,7 +85,7 @@ function seedsFigure() {
 
 function drawSeeds(canvas, shown) {
   const { theme, width } = canvas;
-  const wide = width >= 520;
+  const wide = width >= NARROW;
   const row = wide ? 34 : 46;
   const height = shown.length * row + 38 + 17;
   const domain = extent(shown.flatMap(({ final: f }) => [f.low, f.high, f.mean, ...f.seeds.map((one) => one.loss)]));

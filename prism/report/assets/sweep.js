@@ -39,15 +39,15 @@ function sweepFigure() {
 
 function drawSweep(canvas, shown) {
   const { theme, width } = canvas;
-  const named = width >= 520;
+  const named = width >= NARROW;
   const finite = shown.flatMap((one) => one.sweep.filter((p) => p.status !== "diverged").map((p) => p.loss));
   const top = sweepTop(finite);
   const isLost = (p) => p.status === "diverged" || !known(p.loss) || p.loss > top * 1.0001;
-  const lane = shown.some((one) => one.sweep.some(isLost)) ? 26 : 0;
+  const lane = shown.some((one) => one.sweep.some(isLost)) ? 38 : 0;
   const ranged = shown.filter((one) => one.tolerance);
   const rowHeight = named ? 21 : 34;
   const strip = ranged.length ? ranged.length * rowHeight + 34 : 0;
-  const height = (width < 520 || view.printing ? 290 : 350) + lane;
+  const height = (width < NARROW || view.printing ? 290 : 350) + lane;
   const room = named ? endLabelRoom([...shown.map((one) => one.label), ...ranged.map((one) => `${one.label}  ${toleranceFactor(one)}`)]) : 8;
   const rates = [...new Set(optimizers.flatMap((one) => (one.sweep ?? []).map((p) => p.lr)))].sort((a, b) => a - b);
   const domain = rates.length > 1 ? widen([rates[0], rates.at(-1)], 0.035, true) : [rates[0] / 2, rates[0] * 2];
