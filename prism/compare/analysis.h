@@ -1,0 +1,58 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "prism/compare/plan.h"
+#include "prism/compare/statistics.h"
+
+namespace prism::compare {
+
+// A finished run, as its folder tells it.
+struct RunOutcome {
+  size_t contender = 0;
+  double lr = 0;
+  int64_t seed = 0;
+  std::filesystem::path folder;
+  nlohmann::json summary;  // summary.json
+  double loss = 0;         // last held-out loss; infinity where the run diverged
+  bool diverged = false;   // stopped by the guard, or ended no better than it began
+  std::vector<double> eval_tokens, eval_seconds, eval_losses;
+  std::vector<std::string> batches;  // hash of each step's batch
+};
+
+// What is said of one contender.
+struct Result {
+  std::string id, label;
+  std::vector<SweepPoint> points;      // first seed, rates ascending
+  std::optional<Sweep> sweep;          // none: diverged at every rate
+  std::map<int64_t, double> losses;    // held-out loss at the best rate, by seed
+  Estimate final;                      // over the seeds after the first; over the first where there are no others
+  std::optional<Estimate> difference;  // to the baseline, paired by seed
+  std::optional<double> tokens_to_baseline, seconds_to_baseline;  // first seed: to the baseline's final loss
+  nlohmann::json best_summary;                                    // of the run at the best rate with the first seed
+};
+
+struct Comparison {
+  std::vector<Result> results;  // as in the plan
+  size_t baseline = 0;
+  size_t winner = 0;
+  std::map<int64_t, std::string> initial_weights;  // by seed: the hash that all runs share
+  std::map<int64_t, std::string> batches;          // by seed: of all batches of a whole run
+};
+
+RunOutcome read_outcome(const PlannedRun& run);
+
+// Throws std::runtime_error that names two runs of one seed that began with different weights or saw different batches.
+void check_equal_start_and_data(const std::vector<RunOutcome>& runs, Comparison& comparison);
+
+// The best rate of a contender's sweep; nothing where every rate diverged.
+std::optional<double> best_rate(const Plan& plan, size_t contender, const std::vector<RunOutcome>& runs);
+
+Comparison analyse(const Plan& plan, const std::vector<RunOutcome>& runs);
+
+}  // namespace prism::compare

@@ -1,0 +1,153 @@
+#include "prism/compare/compare.h"
+
+#include <fmt/format.h>
+
+#include "prism/io/atomic_file.h"
+#include "prism/io/checkpoint.h"
+#include "prism/io/error.h"
+#include "prism/io/file.h"
+#include "prism/model/generate.h"
+#include "prism/model/hugging_face.h"
+#include "prism/model/weights.h"
+#include "prism/report/page.h"
+#include "prism/train/config.h"
+#include "prism/train/machine.h"
+#include "prism/train/run_page.h"
+
+namespace prism::compare {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Runner {
+ public:
+  Runner(const Plan& plan, const train::Dataset& dataset, const CompareOptions& options)
+      : plan_(plan), dataset_(dataset), options_(options) {}
+
+  bool run_all() {  // false: interrupted
+    for (const auto& planned : plan_.sweep()) {
+      if (!one(planned)) return false;
+    }
+    for (size_t contender = 0; contender < plan_.contenders().size(); ++contender) {
+      const auto lr = best_rate(plan_, contender, outcomes_);
+      for (size_t i = 1; i < plan_.seeds().size(); ++i) {
+        if (!lr)
+          --total_;  // nothing to measure
+        else if (!one(plan_.run(contender, *lr, plan_.seeds()[i])))
+          return false;
+      }
+    }
+    return true;
+  }
+
+  std::vector<RunOutcome> outcomes() && { return std::move(outcomes_); }
+
+ private:
+  // A run that ended in an earlier call, with the same settings.
+  bool is_complete(const PlannedRun& planned) const {
+    const auto stored = train::stored_config(planned.folder);
+    if (!stored) return false;
+    auto wanted = planned.config;
+    train::resolve(wanted, dataset_.tokenizer.size());
+    train::refuse_other_run(wanted, *stored, planned.folder);
+    if (wanted.integer("train.steps") != stored->integer("train.steps")) {
+      throw Error(fmt::format("{}: these runs have {} steps, got {}; choose another folder (--out)",
+                              wanted.where("train.steps"), stored->integer("train.steps"),
+                              wanted.integer("train.steps")));
+    }
+    return fs::exists(planned.folder / "summary.json") &&
+           train::read_summary(planned.folder).at("status") != "interrupted";
+  }
+
+  bool one(const PlannedRun& planned) {
+    ++index_;
+    if (!is_complete(planned)) {
+      train::RunOptions options;
+      options.resume = true;
+      options.stop = options_.stop;
+      options.progress = [&](const train::RunProgress& progress) { report(planned, progress); };
+      const auto name = name_of(planned);
+      options.note = [&](const std::string& text) { note(name + ": " + text); };
+      const auto result = train::run(planned.config, dataset_, options);
+      if (result.status == train::RunStatus::kInterrupted) return false;
+      if (result.status == train::RunStatus::kDiverged) note(name + ": diverged; " + result.diagnosis);
+    }
+    outcomes_.push_back(read_outcome(planned));
+    seconds_ += outcomes_.back().summary.at("timing").at("seconds").get<double>();
+    Comparison scratch;
+    check_equal_start_and_data(outcomes_, scratch);
+    return true;
+  }
+
+  std::string name_of(const PlannedRun& planned) const {
+    return fmt::format("{} lr {} seed {}", plan_.contenders()[planned.contender].label, planned.lr, planned.seed);
+  }
+
+  void report(const PlannedRun& planned, const train::RunProgress& inner) {
+    if (!options_.progress) return;
+    const double step_s = inner.steps > inner.step ? inner.eta_s / static_cast<double>(inner.steps - inner.step) : 0;
+    const double this_run = inner.steps > inner.step ? step_s * static_cast<double>(inner.steps) : inner.eta_s;
+    const double mean = outcomes_.empty() ? this_run : seconds_ / static_cast<double>(outcomes_.size());
+    options_.progress(
+        {index_, total_, name_of(planned), inner, inner.eta_s + mean * static_cast<double>(total_ - index_)});
+  }
+
+  void note(const std::string& text) const {
+    if (options_.note) options_.note(text);
+  }
+
+  const Plan& plan_;
+  const train::Dataset& dataset_;
+  const CompareOptions& options_;
+  std::vector<RunOutcome> outcomes_;
+  size_t index_ = 0, total_ = plan_.total_runs();
+  double seconds_ = 0;
+};
+
+// The model of a run's newest checkpoint continues the prompt, taking the likeliest token each time.
+Sample make_sample(const Plan& plan, const Result& result, size_t contender, const text::Tokenizer& tokenizer) {
+  const auto folder = plan.run(contender, result.sweep->best.lr, plan.seeds().front()).folder;
+  const auto checkpoint = io::latest_checkpoint(folder / "checkpoints").path;
+  if (!checkpoint) throw std::runtime_error(fmt::format("{}: no checkpoint verifies", folder.string()));
+  const auto config_file = *checkpoint / "config.json";
+  model::Qwen2 model(model::from_hugging_face_config(io::read_file(config_file), config_file.string()), 0,
+                     train::device_of(plan.config().string("run.device")));
+  model::load_weights(model, *checkpoint / "model.safetensors");
+  const auto prompt = plan.config().string("compare.prompt");
+  const auto ids = tokenizer.encode(prompt);
+  model::GenerateOptions options;
+  options.temperature = 0;
+  options.tokens = std::min(plan.config().integer("compare.sample_tokens"),
+                            model.config().context - static_cast<int64_t>(ids.size()));
+  if (ids.empty() || options.tokens < 1) {
+    throw Error(fmt::format("{}: expected text shorter than the model's context of {} tokens",
+                            plan.config().where("compare.prompt"), model.config().context));
+  }
+  return {
+      result.id, prompt,
+      tokenizer.decode(model::generate(model, ids, options, tokenizer.end_of_text()), /*skip_special_tokens=*/true)};
+}
+
+}  // namespace
+
+CompareResult compare(const Plan& plan, const train::Dataset& dataset, const CompareOptions& options) {
+  CompareResult result;
+  Runner runner(plan, dataset, options);
+  result.interrupted = !runner.run_all();
+  if (result.interrupted) return result;
+  result.runs = std::move(runner).outcomes();
+  result.comparison = analyse(plan, result.runs);
+  const auto& results = result.comparison.results;
+  for (size_t i = 0; i < results.size() && !plan.config().string("compare.prompt").empty(); ++i) {
+    if (results[i].sweep) result.samples.push_back(make_sample(plan, results[i], i, dataset.tokenizer));
+  }
+  io::write_file_atomically(plan.folder() / "summary.json",
+                            summary_json(plan, result.comparison, result.runs).dump(2) + "\n");
+  io::write_file_atomically(plan.folder() / "runs.csv", runs_csv(plan, result.runs));
+  io::write_file_atomically(plan.folder() / "config.toml", plan.config().to_toml());
+  report::Page(page_document(plan, result.comparison, result.runs, result.samples, options.command))
+      .write(plan.folder() / "report.html");
+  return result;
+}
+
+}  // namespace prism::compare

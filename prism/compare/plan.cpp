@@ -1,0 +1,113 @@
+#include "prism/compare/plan.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "prism/io/error.h"
+#include "prism/optim/registry.h"
+#include "prism/train/config.h"
+#include "prism/train/run_page.h"
+
+namespace prism::compare {
+namespace {
+
+template <typename T>
+void refuse_repeated(const io::Config& config, const char* key, const std::vector<T>& values) {
+  if (values.empty()) throw Error(fmt::format("{}: expected at least one, got none", config.where(key)));
+  if (std::set<T>(values.begin(), values.end()).size() != values.size()) {
+    throw Error(fmt::format("{}: expected each once, got {}", config.where(key), fmt::join(values, ", ")));
+  }
+}
+
+bool is_optimizer(const std::string& name) {
+  const auto& names = optimizer_names();
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// "prism-ema" → "PRISM ema".
+std::string label_of(const std::string& id) {
+  const auto dash = id.find('-');
+  if (dash == id.npos || !is_optimizer(id.substr(0, dash))) return train::optimizer_label(id);
+  auto rest = id.substr(dash + 1);
+  std::replace(rest.begin(), rest.end(), '-', ' ');
+  return train::optimizer_label(id.substr(0, dash)) + " " + rest;
+}
+
+bool is_file_name(const std::string& id) {
+  return !id.empty() &&
+         id.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.+=") == id.npos &&
+         id[0] != '.';
+}
+
+// The optimizer is what [compare.override.ID] says, else the one of that name, else that of [optimizer].
+Contender make_contender(const io::Config& config, const std::string& id) {
+  if (!is_file_name(id))
+    throw Error(fmt::format("{}: expected a name of letters, digits and - _ . + =, got \"{}\"",
+                            config.where("compare.optimizers"), id));
+  Contender contender{id, label_of(id), config.overridden(id), {}};
+  const bool says = contender.config.where("optimizer.name") != config.where("optimizer.name");
+  if (!says && is_optimizer(id)) contender.config.assign("optimizer.name", id, config.where("compare.optimizers"));
+  if (!says && !is_optimizer(id) && !config.is_given("optimizer.name")) {
+    throw Error(
+        fmt::format("{}: \"{}\" is no optimizer ({}); say what it is with [compare.override.{}] and optimizer.name",
+                    config.where("compare.optimizers"), id, fmt::join(optimizer_names(), ", "), id));
+  }
+  return contender;
+}
+
+}  // namespace
+
+Plan::Plan(const io::Config& config)
+    : config_(config), folder_(config.string("run.out")), seeds_(config.integers("compare.seeds")) {
+  const auto ids = config.strings("compare.optimizers");
+  refuse_repeated(config, "compare.optimizers", ids);
+  refuse_repeated(config, "compare.seeds", seeds_);
+  for (const auto& name : config.override_names()) {
+    if (std::find(ids.begin(), ids.end(), name) == ids.end()) {
+      throw Error(
+          fmt::format("[compare.override.{}]: no such name in compare.optimizers ({})", name, fmt::join(ids, ", ")));
+    }
+  }
+  for (const auto& id : ids) {
+    auto contender = make_contender(config, id);
+    contender.rates = contender.config.reals("compare.lr");
+    refuse_repeated(contender.config, "compare.lr", contender.rates);
+    std::sort(contender.rates.begin(), contender.rates.end());
+    train::check(contender.config);
+    contenders_.push_back(std::move(contender));
+  }
+  const auto baseline = config.string("compare.baseline");
+  if (baseline != "auto" && std::find(ids.begin(), ids.end(), baseline) == ids.end()) {
+    throw Error(fmt::format("{}: expected one of {}, got \"{}\"", config.where("compare.baseline"),
+                            fmt::join(ids, ", "), baseline));
+  }
+}
+
+PlannedRun Plan::run(size_t index, double lr, int64_t seed) const {
+  const auto& contender = contenders_[index];
+  PlannedRun run{index, lr, seed, contender.config,
+                 folder_ / "runs" / fmt::format("{}-lr{}-seed{}", contender.id, lr, seed)};
+  run.config.assign("optimizer.lr", lr, "compare.lr");
+  run.config.assign("train.seed", seed, "compare.seeds");
+  run.config.assign("run.out", run.folder.string(), config_.where("run.out"));
+  return run;
+}
+
+std::vector<PlannedRun> Plan::sweep() const {
+  std::vector<PlannedRun> runs;
+  for (size_t i = 0; i < contenders_.size(); ++i) {
+    for (const double lr : contenders_[i].rates) runs.push_back(run(i, lr, seeds_.front()));
+  }
+  return runs;
+}
+
+size_t Plan::total_runs() const {
+  size_t runs = contenders_.size() * (seeds_.size() - 1);
+  for (const auto& contender : contenders_) runs += contender.rates.size();
+  return runs;
+}
+
+}  // namespace prism::compare

@@ -1,0 +1,138 @@
+#include "prism/compare/words.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+
+#include "prism/report/text_table.h"
+
+namespace prism::compare {
+namespace {
+
+std::string loss_text(double loss) { return std::isfinite(loss) ? fmt::format("{:.4f}", loss) : "diverged"; }
+
+std::string percent(double share) { return fmt::format("{:g} %", 100 * share); }
+
+Sentence headline(const Comparison& comparison) {
+  const auto& winner = comparison.results[comparison.winner];
+  const auto& baseline = comparison.results[comparison.baseline];
+  if (!winner.sweep) return {"Every run of every optimizer diverged.", "headline"};
+  if (comparison.winner == comparison.baseline) {
+    return {fmt::format("**{}** has the lowest held-out loss: **{:.4f}**.", winner.label, winner.final.mean),
+            "headline"};
+  }
+  return {fmt::format("**{}** has the lowest held-out loss: **{:.4f}**, {:.4f} below {}, the best of the others.",
+                      winner.label, winner.final.mean, baseline.final.mean - winner.final.mean, baseline.label),
+          "headline"};
+}
+
+Sentence certainty(const Plan& plan, const Comparison& comparison) {
+  const size_t judging = plan.seeds().size() - 1;
+  if (judging < kLeastSeeds) {
+    return {fmt::format("How sure this is, is unknown: {} measured it; an interval needs {} or more after the one that "
+                        "chose the rates (compare.seeds).",
+                        judging == 0 ? "the seed that chose the rates also"
+                                     : fmt::format("{} further seed{}", judging, judging == 1 ? "" : "s"),
+                        kLeastSeeds),
+            "caution"};
+  }
+  std::vector<std::string> parts;
+  for (const auto& result : comparison.results) {
+    if (!result.difference || !result.difference->interval) continue;
+    const auto& [low, high] = *result.difference->interval;
+    const char* verdict = high < 0 ? "lower" : low > 0 ? "higher" : "not to be told apart";
+    parts.push_back(fmt::format("{} {} ({:+.4f}, {} interval {:+.4f} to {:+.4f})", result.label, verdict,
+                                result.difference->mean, percent(kConfidence), low, high));
+  }
+  return {fmt::format("Against {}, best rate against best rate, paired over {} seeds: {}.",
+                      comparison.results[comparison.baseline].label, judging, fmt::join(parts, "; ")),
+          "plain"};
+}
+
+void add_tolerance(const Plan& plan, const Comparison& comparison, std::vector<Sentence>& list) {
+  std::vector<std::string> parts;
+  for (const auto& result : comparison.results) {
+    if (!result.sweep) continue;
+    const bool open = result.sweep->low_open || result.sweep->high_open;
+    parts.push_back(fmt::format("{} **×{:.2g}**{}", result.label, result.sweep->factor(), open ? " or more" : ""));
+  }
+  list.push_back({fmt::format("Rates that stay within {:g} of the best, highest over lowest: {}.",
+                              plan.config().real("compare.tolerance"), fmt::join(parts, ", ")),
+                  "plain"});
+}
+
+void add_warnings(const Comparison& comparison, std::vector<Sentence>& list) {
+  for (const auto& result : comparison.results) {
+    if (result.sweep && result.sweep->edge != Edge::kNone) {
+      const bool low = result.sweep->edge == Edge::kLow;
+      list.push_back(
+          {fmt::format("{}'s best rate, {}, is the {} of its grid: a {} one may be better still.", result.label,
+                       rate_text(result.sweep->best.lr), low ? "lowest" : "highest", low ? "lower" : "higher"),
+           "caution"});
+    }
+    std::vector<std::string> rates;
+    for (const auto& point : result.points) {
+      if (!std::isfinite(point.loss)) rates.push_back(rate_text(point.lr));
+    }
+    if (!rates.empty())
+      list.push_back({fmt::format("{} diverged at {}.", result.label, fmt::join(rates, ", ")), "caution"});
+  }
+}
+
+std::string estimate_text(const Estimate& estimate, bool sign) {
+  if (!std::isfinite(estimate.mean)) return "diverged";
+  const auto mean = sign ? fmt::format("{:+.4f}", estimate.mean) : fmt::format("{:.4f}", estimate.mean);
+  return estimate.interval ? fmt::format("{} ± {:.4f}", mean, estimate.interval->high - estimate.mean) : mean;
+}
+
+}  // namespace
+
+std::string rate_text(double lr) { return fmt::format("{:.3g}", lr); }
+
+std::string tolerance_text(const Result& result) {
+  if (!result.sweep) return "";
+  const auto& sweep = *result.sweep;
+  return fmt::format("{}{} – {}{}, ×{:.2g}", sweep.low_open ? "≤" : "", rate_text(sweep.low),
+                     sweep.high_open ? "≥" : "", rate_text(sweep.high), sweep.factor());
+}
+
+std::vector<Sentence> sentences(const Plan& plan, const Comparison& comparison) {
+  std::vector<Sentence> list = {headline(comparison)};
+  if (comparison.results[comparison.winner].sweep) {
+    list.push_back(certainty(plan, comparison));
+    add_tolerance(plan, comparison, list);
+  }
+  add_warnings(comparison, list);
+  return list;
+}
+
+std::string screen_table(const Comparison& comparison) {
+  using report::Align;
+  report::TextTable table({{"optimizer", Align::kLeft},
+                           {"best lr", Align::kRight},
+                           {"held-out loss", Align::kRight},
+                           {"difference", Align::kRight},
+                           {"good rates", Align::kLeft},
+                           {"tokens to baseline", Align::kRight},
+                           {"step", Align::kRight},
+                           {"optimizer's", Align::kRight}});
+  for (size_t i = 0; i < comparison.results.size(); ++i) {
+    const auto& result = comparison.results[i];
+    if (!result.sweep) {
+      table.row({result.label, "–", "diverged", "", "", "", "", ""});
+      continue;
+    }
+    const auto& timing = result.best_summary.at("timing");
+    table.row({result.label + (i == comparison.baseline ? " (baseline)" : ""),
+               rate_text(result.sweep->best.lr) + (result.sweep->edge != Edge::kNone ? " (edge)" : ""),
+               estimate_text(result.final, false), result.difference ? estimate_text(*result.difference, true) : "",
+               tolerance_text(result),
+               result.tokens_to_baseline ? fmt::format("{:.3g} M", *result.tokens_to_baseline / 1e6) : "never",
+               fmt::format("{:.1f} ms", timing.at("step_ms").get<double>()),
+               fmt::format("{:.0f} %", 100 * timing.at("optimizer_share").get<double>())});
+  }
+  return table.text();
+}
+
+}  // namespace prism::compare
