@@ -40,10 +40,10 @@ class Continuation {
 };
 
 void check_prompt(std::span<const uint32_t> prompt, int64_t vocab) {
-  if (prompt.empty()) throw Error("generate: the prompt needs at least one token");
+  if (prompt.empty()) throw Error("the prompt needs at least one token");
   const uint32_t most = *std::max_element(prompt.begin(), prompt.end());
   if (most >= vocab) {
-    throw Error(fmt::format("generate: the prompt has token {}, the model knows {} tokens", most, vocab));
+    throw Error(fmt::format("the prompt has token {}, the model knows {} tokens", most, vocab));
   }
 }
 

@@ -109,8 +109,8 @@ void export_hugging_face(const Qwen2& model, const text::Tokenizer& tokenizer, c
                          ExportType type) {
   const ModelConfig& config = model.config();
   if (tokenizer.size() > config.vocab) {
-    throw Error(fmt::format("export: the tokenizer has {} tokens, the model's embedding {} rows", tokenizer.size(),
-                            config.vocab));
+    throw Error(
+        fmt::format("the tokenizer has {} tokens, the model's embedding {} rows", tokenizer.size(), config.vocab));
   }
   const bool half = type == ExportType::kBfloat16;
   NewFolder out(folder);

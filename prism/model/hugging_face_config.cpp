@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "prism/io/error.h"
 #include "prism/io/json.h"
 #include "prism/model/hugging_face.h"
@@ -47,11 +49,11 @@ class Reader {
     if (has(key) && at(key) != value) fail(fmt::format("'{}' must be {}, got {}", key, value.dump(), show(key)));
   }
 
+  std::string show(const char* key) const { return at(key).dump(-1, ' ', false, Json::error_handler_t::replace); }
+
   [[noreturn]] void fail(std::string_view what) const { throw Error(fmt::format("{}: {}", where_, what)); }
 
  private:
-  std::string show(const char* key) const { return at(key).dump(-1, ' ', false, Json::error_handler_t::replace); }
-
   std::string where_;
   Json object_;
 };
@@ -64,10 +66,12 @@ void refuse_what_we_cannot_do(const Reader& config) {
   config.expect("use_sliding_window", false);
   config.expect("attention_dropout", 0.0);
   if (config.has("layer_types")) {
-    for (const Json& type : config.at("layer_types")) {
-      if (type != "full_attention")
-        config.fail(fmt::format("'layer_types' has {}, known is \"full_attention\"", type.dump()));
-    }
+    const Json& types = config.at("layer_types");
+    const bool known = types.is_array() && std::all_of(types.begin(), types.end(),
+                                                       [](const Json& type) { return type == "full_attention"; });
+    if (!known)
+      config.fail(
+          fmt::format("'layer_types' must be a list of \"full_attention\", got {}", config.show("layer_types")));
   }
   for (const char* key : {"quantization_config", "rope_scaling"}) {
     if (config.has(key)) config.fail(fmt::format("'{}' is not supported", key));

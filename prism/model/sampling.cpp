@@ -20,12 +20,12 @@ uint32_t likeliest(std::span<const float> logits) {
 }  // namespace
 
 void GenerateOptions::check() const {
-  if (tokens < 0) throw Error(fmt::format("generate: tokens must be at least 0, got {}", tokens));
+  if (tokens < 0) throw Error(fmt::format("tokens must be at least 0, got {}", tokens));
   if (!(temperature >= 0) || std::isinf(temperature)) {
-    throw Error(fmt::format("generate: temperature must be a number ≥ 0, got {}", temperature));
+    throw Error(fmt::format("temperature must be a number ≥ 0, got {}", temperature));
   }
-  if (top_k < 0) throw Error(fmt::format("generate: top_k must be at least 0 (0: all tokens), got {}", top_k));
-  if (!(top_p > 0 && top_p <= 1)) throw Error(fmt::format("generate: top_p must be in (0, 1], got {}", top_p));
+  if (top_k < 0) throw Error(fmt::format("top_k must be at least 0 (0: all tokens), got {}", top_k));
+  if (!(top_p > 0 && top_p <= 1)) throw Error(fmt::format("top_p must be in (0, 1], got {}", top_p));
 }
 
 Sampler::Sampler(const GenerateOptions& options) : options_(options), generator_(options.seed) { options_.check(); }
@@ -33,7 +33,7 @@ Sampler::Sampler(const GenerateOptions& options) : options_(options), generator_
 uint32_t Sampler::draw(std::span<const float> logits) {
   const bool numbers = std::all_of(logits.begin(), logits.end(), [](float z) { return std::isfinite(z); });
   if (logits.empty() || !numbers) {
-    throw std::runtime_error("generate: the model's logits are not finite; its weights are broken");
+    throw std::runtime_error("the model's logits are not finite; its weights are broken");
   }
   if (options_.temperature == 0) return likeliest(logits);
 
