@@ -350,7 +350,7 @@ def test_a_single_run_has_a_page_without_comparisons(one_browser, sample, tmp_pa
     optimizer = {key: value for key, value in next(o for o in sample["optimizers"] if o["id"] == run["optimizer"]).items() if key in ("id", "label", "step_ms", "optimizer_ms")}
     document = {"kind": "train", "title": "One run", "summary": [{"text": "Done."}], "optimizers": [optimizer], "runs": [run]}
     one_browser.open(write_page(document, tmp_path))
-    assert one_browser.run("[...document.querySelectorAll('figure')].map(f => f.id)") == ["train-loss", "held-out-loss", "step-time", "gain", "spectra", "weight-norm"]
+    assert one_browser.run("[...document.querySelectorAll('figure')].map(f => f.id)") == ["train-loss", "held-out-loss", "step-time", "gain", "weight-norm", "spectra"]
     assert one_browser.complaints() == []
 
 

@@ -71,6 +71,7 @@ TEST(Page, NamesNothingOutsideItself) {
   EXPECT_EQ(html.find("http"), html.find("http-equiv"));
   EXPECT_EQ(html.find("http", html.find("http-equiv") + 1), std::string::npos);
   EXPECT_EQ(html.find("src="), std::string::npos);
+  EXPECT_TRUE(contains(html, "Content-Security-Policy\" content=\"default-src 'none'; "));
   EXPECT_EQ(html.find("@import"), std::string::npos);
 }
 

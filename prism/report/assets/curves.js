@@ -20,7 +20,7 @@ function runSeries(canvas, curveOf, points, extra = () => ({})) {
     return {
       key: run.optimizer, name: runName(run, chosen),
       style: first ? styleOf(run.optimizer, canvas.theme) : { ...styleOf(run.optimizer, canvas.theme), dash: null },
-      label: first ? optimizerById.get(run.optimizer).label : undefined,
+      label: first ? optimizerById.get(run.optimizer).label : undefined,  // the first of an optimizer is the one that is named
       width: first ? 2 : 1, opacity: first ? undefined : crowd && !run.best ? 0.35 : 0.5,
       points: points(run, curveOf(run)), ...(first ? extra(run, curveOf(run)) : {}),
     };
@@ -55,7 +55,7 @@ function drawCurves(canvas, series, { label, exact, heading, view: v = curves })
   const height = Math.round(Math.min(canvas.width > 700 ? 320 : 360, Math.max(250, canvas.width * 0.62)));
   if (!series.length) return drawNothing(canvas, "All lines are switched off, or no run has this rate.");
   const { x, y } = axes(series, { label, exact, view: v });
-  const { probe } = drawLines(canvas, { left: 0, top: 0, width: canvas.width, height }, { series, x, y, heading });
+  const { probe } = drawLines(canvas, { left: 0, top: 0, width: canvas.width, height }, { series, x, y, heading, labels: optimizers.length > 1 });
   return { height, probe };
 }
 
@@ -79,7 +79,7 @@ function headingOf(curveOf) {
 function trainLossFigure() {
   const withCurve = optimizers.filter((one) => runs.some((run) => run.optimizer === one.id && run.train));
   if (!withCurve.length) return null;
-  const bandwidth = (curve) => (curves.smoothing / 100) ** 1.5 * curve.step.length * 0.12;
+  const bandwidth = (curve) => (curves.smoothing / 100) ** 2 * curve.step.length * 0.2 + curves.smoothing * 0.04;
   const smoothed = (run, curve) => zip(abscissa(curve), smooth(curve.loss, bandwidth(curve)));
   const raw = (run, curve) => {
     if (curve.low) return { band: abscissa(curve).map((x, i) => [x, curve.low[i], curve.high[i]]) };
@@ -104,12 +104,12 @@ function heldOutFigure() {
   });
 }
 
-function normFigure() {
+function normFigure(wide) {
   const withNorms = optimizers.filter((one) => runs.some((run) => run.optimizer === one.id && run.norms));
   if (!withNorms.length) return null;
   const curveOf = (run) => run.norms;
   return new Figure({
-    id: "weight-norm", wide: true, title: "Weight norm", legend: legendOf(withNorms),
+    id: "weight-norm", wide, title: "Weight norm", legend: legendOf(withNorms),
     note: "Frobenius norm over all matrices. Updates that are shrunk where the gradient is noise make the weights grow more slowly.",
     draw: (canvas) => {
       const series = runSeries(canvas, curveOf, (run, curve) => zip(curve.step, curve.weight));

@@ -46,7 +46,7 @@ function group(id, title, text, parts) {
 }
 
 function resultsSection() {
-  const table = resultsTable();
+  const table = optimizers.length > 1 ? resultsTable() : null;
   const seeds = seedsFigure();
   if (!table && !seeds) return null;
   const confidence = report.confidence ? ` Intervals are ${formatNumber(100 * report.confidence)} %, paired over seeds.` : "";
@@ -56,6 +56,12 @@ function resultsSection() {
     seeds ? html("div", { class: "figures", style: "margin-top:36px" }, seeds.element) : null);
 }
 
+// The gain of a single run leaves room beside it.
+function mechanismFigures() {
+  const gain = gainFigure();
+  return gain && !gain.wide ? [gain, normFigure(false), spectraFigure()] : [gain, spectraFigure(), normFigure(true)];
+}
+
 function build() {
   const sections = [
     ["summary", "Summary", summarySection()],
@@ -63,7 +69,7 @@ function build() {
     ["results", "Results", resultsSection()],
     ["curves", "Curves", group("curves", "While training", null, [curveControls(), trainLossFigure(), heldOutFigure()])],
     ["cost", "Cost", group("cost", "What a step costs", null, [timeFigure(), memoryFigure()])],
-    ["mechanism", "Mechanism", group("mechanism", "Inside the optimizer", null, [gainFigure(), spectraFigure(), normFigure()])],
+    ["mechanism", "Mechanism", group("mechanism", "Inside the optimizer", null, mechanismFigures())],
     ["samples", "Samples", samplesSection()],
     ["setup", "Set-up", setupSection()],
   ].filter(([, , element]) => element);

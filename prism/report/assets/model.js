@@ -14,7 +14,8 @@ const baseline = optimizerById.get(report.baseline);
 const tolerance = report.tolerance ?? 0.02;
 
 const visible = (id) => !view.hidden.has(id);
-const legendOf = (list) => () => list.map(({ id, label, index }) => ({ key: id, label, index }));
+// Nothing to tell apart, no legend.
+const legendOf = (list) => (optimizers.length > 1 ? () => list.map(({ id, label, index }) => ({ key: id, label, index })) : undefined);
 const styleOf = (id, theme) => look(optimizerById.get(id).index, theme);
 
 function runName(run, among) {

@@ -48,7 +48,7 @@ class Plot {
     this.yAxis(y, yFormat, outer.left);
     this.xAxis(x, outer.left, outer.left + outer.width + (outer.after ?? 0));
     const clip = `clip-${++clipCount}`;
-    this.layer.append(svg("clipPath", { id: clip }, svg("rect", { x: this.box.left - 1, y: top - 1, width: this.box.width + 2, height: this.box.height + 2 })));
+    this.layer.append(svg("clipPath", { id: clip }, svg("rect", { x: this.box.left - 5, y: top - 1, width: this.box.width + 10, height: this.box.height + 2 })));
     this.marks = svg("g", { "clip-path": `url(#${clip})` });
     this.layer.append(this.marks);
   }

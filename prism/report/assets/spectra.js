@@ -27,7 +27,7 @@ function rampKey(canvas, x, y, from, to) {
 // Panels of equal size in rows; draw(panel box, item, index) gives each panel's plot.
 function panels(canvas, items, { least, height, top }, draw) {
   const columns = Math.max(1, Math.min(items.length, Math.floor((canvas.width + 24) / (least + 24))));
-  const width = (canvas.width - 24 * (columns - 1)) / columns;
+  const width = Math.min((canvas.width - 24 * (columns - 1)) / columns, 560);
   const drawn = items.map((item, i) => draw({ left: (i % columns) * (width + 24), top: top + Math.floor(i / columns) * (height + 14), width, height }, item, i));
   const probe = (px, py) => {
     const panel = drawn.find(({ plot }) => plot.contains(px, py, 8));
@@ -48,7 +48,7 @@ function gainFigure() {
   const measured = withSpectra.filter((run) => run.spectra.some((record) => record.snr && record.gain));
   if (!measured.length) return null;
   const figure = new Figure({
-    id: "gain", wide: true, title: "Gain against signal-to-noise ratio",
+    id: "gain", wide: measured.length > 1, title: "Gain against signal-to-noise ratio",
     note: "Each dot is one direction of one matrix: ‖Tv‖/‖Dv‖ across, the length ‖Ov‖ of the update along it upwards. The line is the theory, 1/\u2060√(1\u00a0+\u00a0γ²/SNR²); an iteration of few steps scatters around it.",
     controls: kinds.length > 1 ? [select("Matrices", [["all", "all"], ...kinds.map((kind) => [kind, kind])], mechanism.kind, (value) => { mechanism.kind = value; figure.render(); })] : [],
     draw: (canvas) => drawGain(canvas, measured.filter((run) => visible(run.optimizer))),
