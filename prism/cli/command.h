@@ -38,6 +38,7 @@ std::vector<Command> commands();  // all, in the order of the help
 int run(int argc, const char* const* argv);
 
 Command data_command();
+Command doctor_command();
 Command tokenizer_command();
 Command train_command();
 

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "prism/cli/child_process.h"
+
+namespace prism::cli {
+
+enum class Verdict {
+  kOk,
+  kWarning,  // training works, but slower or less comfortably than it could
+  kProblem,  // training would fail
+};
+
+struct Finding {
+  Verdict verdict = Verdict::kOk;
+  std::string what;  // "memory"
+  std::string text;  // "15.2 GB, of which 12.1 GB are free"
+  std::string mend;  // what to do; empty where all is well
+};
+
+// Compiler, torch and its libraries, processor, matrix products, threads, CUDA.
+std::vector<Finding> check_torch();
+// Memory, disk (here and where `out` will be), locale and terminal.
+std::vector<Finding> check_system(const std::filesystem::path& out);
+
+// What a probe of bfloat16 products means, run as it is and, where that fails, with instructions (AMX) forbidden. Some
+// virtual machines announce instructions that trap when they are used.
+using Probe = std::function<ChildResult(const std::vector<std::string>& environment)>;
+Finding judge_bfloat16(const Probe& probe);
+
+// Multiplies matrices of the type "float32" or "bfloat16" for a moment and prints the GFLOP/s. Meant for a process of
+// its own, which may be killed by what it tries.
+int probe_product(const std::string& type);
+
+std::string proc_value(const std::filesystem::path& file, const std::string& key);  // of the first line "key : value"
+
+}  // namespace prism::cli

@@ -1,0 +1,105 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+
+#include "prism/cli/doctor.h"
+#include "prism/cli/numbers.h"
+#include "prism/cli/terminal.h"
+
+namespace prism::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr double kGigabyte = 1e9;
+
+// The first number of a file such as /sys/fs/cgroup/memory.max, which may say "max" instead.
+std::optional<double> number_in(const char* file) {
+  std::ifstream stream(file);
+  double number = 0;
+  if (stream >> number) return number;
+  return std::nullopt;
+}
+
+double meminfo(const std::string& key) { return std::strtod(proc_value("/proc/meminfo", key).c_str(), nullptr) * 1024; }
+
+Finding check_memory() {
+  double total = meminfo("MemTotal"), free = meminfo("MemAvailable");
+  std::string limit;
+  if (const auto most = number_in("/sys/fs/cgroup/memory.max"); most && *most < total) {
+    total = *most;
+    free = std::min(free, total - number_in("/sys/fs/cgroup/memory.current").value_or(0));
+    limit = " (limit of this container)";
+  }
+  Finding finding{Verdict::kOk, "memory", fmt::format("{}{}, {} free", in_bytes(total), limit, in_bytes(free)), ""};
+  if (free < 2 * kGigabyte) {
+    finding.verdict = free < 0.5 * kGigabyte ? Verdict::kProblem : Verdict::kWarning;
+    finding.mend = "end other programs; or a smaller model, train.batch or train.context";
+  }
+  return finding;
+}
+
+// The folder itself, or the nearest above it that is there.
+fs::path existing(fs::path path) {
+  path = fs::absolute(path).lexically_normal();
+  while (!fs::exists(path)) path = path.parent_path();
+  return path;
+}
+
+Finding check_disk(const std::string& what, const fs::path& folder, bool must_be_writable) {
+  const fs::path place = existing(folder);
+  const std::string shown = fs::absolute(folder).lexically_normal().string();
+  if (!fs::is_directory(place)) {
+    return {Verdict::kProblem, what, fmt::format("{} is not a folder", place.string()), "choose another --out"};
+  }
+  std::error_code failed;
+  const fs::space_info space = fs::space(place, failed);
+  if (failed) return {Verdict::kWarning, what, fmt::format("{}: {}", place.string(), failed.message()), ""};
+  const auto free = static_cast<double>(space.available);
+  Finding finding{Verdict::kOk, what, fmt::format("{} free in {}", in_bytes(free), shown), ""};
+  if (::access(place.c_str(), W_OK) != 0) {
+    finding.text = fmt::format("no permission to write in {}", place.string());
+    finding.verdict = must_be_writable ? Verdict::kProblem : Verdict::kWarning;
+    finding.mend = must_be_writable ? "choose another folder with --out" : "write results elsewhere with --out";
+  } else if (free < 2 * kGigabyte) {
+    finding.verdict = free < 0.1 * kGigabyte ? Verdict::kProblem : Verdict::kWarning;
+    finding.mend = "make room, keep fewer checkpoints (checkpoint.keep) or choose another folder with --out";
+  }
+  return finding;
+}
+
+Finding check_terminal() {
+  const Terminal terminal = terminal_of(stdout);
+  const std::string kind = !terminal.live    ? "no terminal: progress is printed as plain lines"
+                           : terminal.colour ? fmt::format("{} columns, colours", terminal.width)
+                                             : fmt::format("{} columns, no colours", terminal.width);
+  if (speaks_utf8()) return {Verdict::kOk, "terminal", kind + ", UTF-8", ""};
+  return {Verdict::kWarning, "terminal", kind + ", locale without UTF-8: some characters may look wrong",
+          "export LANG=C.UTF-8"};
+}
+
+}  // namespace
+
+std::string proc_value(const fs::path& file, const std::string& key) {
+  std::ifstream stream(file);
+  for (std::string line; std::getline(stream, line);) {
+    if (!line.starts_with(key)) continue;
+    const size_t begin = line.find_first_not_of(": \t", key.size());
+    return begin == std::string::npos ? "" : line.substr(begin);
+  }
+  return "";
+}
+
+std::vector<Finding> check_system(const fs::path& out) {
+  std::vector<Finding> findings{check_memory(), check_disk("disk", fs::current_path(), false)};
+  findings.push_back(check_disk("results", out, true));
+  findings.push_back(check_terminal());
+  return findings;
+}
+
+}  // namespace prism::cli
