@@ -64,28 +64,37 @@ Tensor minus_identity(const Tensor& A) {
 
 }  // namespace
 
+std::vector<GramStep> gram_steps(const Coefficients& coefficients) {
+  const auto& polynomials = coefficients.polynomials();
+  std::vector<GramStep> steps;
+  for (size_t k = 0; k < polynomials.size(); ++k) {
+    const bool centred = k > 0 && polynomials[k].size() > 3;
+    steps.push_back({centred ? around_one(polynomials[k]) : polynomials[k], centred,
+                     k + 1 < polynomials.size() && growth_after(k, polynomials) > kTolerableGrowth});
+  }
+  return steps;
+}
+
 Tensor matrix_polynomial(const Tensor& A, const Polynomial& c) { return polynomial_with(A, c, Operands::Symmetric); }
 
 Tensor gram_iteration(Tensor R, const Coefficients& coefficients, Precision precision) {
   const bool full = precision == Precision::Full;
   const Operands symmetric = full ? Operands::Symmetric : Operands::Half;
-  const auto& polynomials = coefficients.polynomials();
+  const auto steps = gram_steps(coefficients);
   Tensor Q;
-  for (size_t k = 0; k < polynomials.size(); ++k) {
-    // Beyond degree 5 the terms are large and cancel. After the first step R is nearer to I than to 0, and around I
-    // they are small.
-    const bool quintic = polynomials[k].size() <= 3;
-    Tensor Z = quintic || k == 0 ? polynomial_with(R, polynomials[k], symmetric)
-                                 : polynomial_with(minus_identity(R), around_one(polynomials[k]), symmetric);
+  for (size_t k = 0; k < steps.size(); ++k) {
+    const auto& [c, centred, split] = steps[k];
+    Tensor Z = polynomial_with(centred ? minus_identity(R) : R, c, symmetric);
     if (!full) Z = rounded_to_half(Z);
     // Z commutes with R and Q but for its rounding error. Where that is large, forcing symmetry on RZ and QZ would cost
     // the small eigenvalues, which ZRZ keeps whatever Z is.
+    const bool quintic = c.size() <= 3;
     const Operands commuting = full && !quintic ? Operands::Full : symmetric;
     Q = Q.defined() ? product(Q, Z, commuting) : Z;
-    if (k + 1 < polynomials.size()) {
-      const bool split = !full && growth_after(k, polynomials) > kTolerableGrowth;
-      const Tensor RZ = product(R, Z, split ? Operands::Split : commuting);
-      R = product(RZ.mT(), Z, split ? Operands::Split : symmetric);  // (RZ)ᵀZ = ZRZ
+    if (k + 1 < steps.size()) {
+      const bool halves = !full && split;
+      const Tensor RZ = product(R, Z, halves ? Operands::Split : commuting);
+      R = product(RZ.mT(), Z, halves ? Operands::Split : symmetric);  // (RZ)ᵀZ = ZRZ
       if (!full) R = symmetrised(R);
     }
   }

@@ -21,6 +21,15 @@ enum class Precision { Full, Split };
 // Rounding may make an eigenvalue of R slightly negative, after which it grows by a² a step: R is kept symmetric.
 Tensor gram_iteration(Tensor R, const Coefficients& coefficients, Precision precision = Precision::Full);
 
+// How one step of the iteration is carried out.
+struct GramStep {
+  Polynomial c;  // Z = c₀ + c₁A + c₂A² + …
+  bool centred;  // A = R − I instead of R: beyond degree 5 the terms are large and cancel, but after the first step R is nearer to I than
+                 // to 0, and around I they are small
+  bool split;    // with Precision::Split: the products that carry R split their left operand
+};
+std::vector<GramStep> gram_steps(const Coefficients& coefficients);
+
 // c₀I + c₁A + c₂A² + … of symmetric A, for two or more coefficients; ⌊(degree + 1)/2⌋ products from degree 2 on.
 Tensor matrix_polynomial(const Tensor& A, const Polynomial& c);
 

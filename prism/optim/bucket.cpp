@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <set>
 
+#include "prism/optim/cuda_step.h"
 #include "prism/optim/matrix.h"
 
 namespace prism {
@@ -269,6 +270,20 @@ void step_bucket(const Options& options, Bucket& bucket, const std::vector<Tenso
   const Tensor lr = guarded ? inputs.lr.to(bucket.device) * inputs.apply : inputs.lr;
   apply_update(weights, U, workspace.state["master"], lr, options.couples_decay() ? 0 : options.weight_decay());
   close_workspace(workspace, bucket, active, inputs.apply);
+}
+
+int64_t step_buckets(const Options& options, std::vector<Bucket>& buckets, const std::vector<Tensor>& parameters,
+                     const std::vector<Tensor>& gradients, const StepInputs& inputs, const Tensor& workspace) {
+  CudaStep kernels(options, buckets, parameters, gradients, inputs);
+  const int64_t needed = kernels.workspace_bytes();
+  if (needed > (workspace.defined() ? workspace.numel() : 0)) return needed;
+  kernels.run(workspace);
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    if (kernels.takes(b)) continue;
+    const auto here = [&](const Tensor& flag) { return flag.defined() ? flag.to(buckets[b].device) : flag; };
+    step_bucket(options, buckets[b], parameters, gradients, {inputs.lr, here(inputs.apply), here(inputs.grad_scale)});
+  }
+  return 0;
 }
 
 }  // namespace prism

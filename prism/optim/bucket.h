@@ -39,13 +39,19 @@ void follow(Bucket& bucket, const Options& options, const std::vector<Tensor>& p
 
 struct StepInputs {
   Tensor lr;          // a number on the host or on the device
-  Tensor apply;       // a boolean on the device: false changes nothing. Undefined: always apply
-  Tensor grad_scale;  // gradients are divided by it; undefined: 1
+  Tensor apply;       // a boolean on a device: false changes nothing. Undefined: always apply
+  Tensor grad_scale;  // on a device; gradients are divided by it; undefined: 1
 };
 
-// One step of a bucket. An undefined gradient leaves its parameter and state untouched.
+// One step of a bucket, in plain ATen: the specification. An undefined gradient leaves its parameter and state untouched.
 void step_bucket(const Options& options, Bucket& bucket, const std::vector<Tensor>& parameters, const std::vector<Tensor>& gradients,
                  const StepInputs& inputs);
+
+// One step of a group's buckets: by the kernels of prism/cuda where they know the bucket (cuda_step.h), else by step_bucket. `workspace` is scratch
+// memory for the kernels, bytes on the device of the buckets, and undefined or of any size at first: while it is too small nothing is done and the
+// size to come back with is returned, otherwise 0. Whoever captures a step into a graph keeps it as long as the graph.
+int64_t step_buckets(const Options& options, std::vector<Bucket>& buckets, const std::vector<Tensor>& parameters,
+                     const std::vector<Tensor>& gradients, const StepInputs& inputs, const Tensor& workspace);
 
 // The weights of a bucket's entries, as views, and their gradients stacked in the type of computation; every gradient must be defined.
 std::vector<Tensor> weights_of(const Options& options, const Bucket& bucket, const std::vector<Tensor>& parameters);

@@ -1,6 +1,7 @@
 #include "prism/optim/optimizer.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
@@ -142,12 +143,17 @@ Tensor Optimizer::step(LossClosure closure) {
   for (size_t g = 0; g < groups_.size(); ++g) {
     const Options& options = group_options(g);
     const Tensor lr = at::scalar_tensor(options.lr(), at::kDouble);
-    for (auto& bucket : groups_[g].buckets) {
-      const Tensor apply = finite.defined() ? finite.to(bucket.device) : Tensor();
-      step_bucket(options, bucket, param_groups_[g].params(), all[g], {.lr = lr, .apply = apply, .grad_scale = {}});
-    }
+    step_group(options, groups_[g].buckets, param_groups_[g].params(), all[g], {.lr = lr, .apply = finite, .grad_scale = {}});
   }
   return loss;
+}
+
+void Optimizer::step_group(const Options& options, std::vector<Bucket>& buckets, const std::vector<Tensor>& parameters,
+                           const std::vector<Tensor>& gradients, const StepInputs& inputs) {
+  const int64_t needed = step_buckets(options, buckets, parameters, gradients, inputs, workspace_);
+  if (needed == 0) return;
+  workspace_ = at::empty({needed}, at::TensorOptions().dtype(at::kByte).device(buckets.front().device));
+  TORCH_INTERNAL_ASSERT(step_buckets(options, buckets, parameters, gradients, inputs, workspace_) == 0);
 }
 
 std::vector<MatrixSpectrum> bucket_spectra(const Options& options, const Bucket& bucket, const std::vector<std::string>& names,

@@ -97,9 +97,12 @@ class Optimizer : public torch::optim::Optimizer {
   void sync() const;  // makes the state of parameters that came since the last call, and follows those that moved
   std::vector<std::vector<Tensor>> gradients() const;
   Tensor finite_flag(const std::vector<std::vector<Tensor>>& gradients) const;
+  void step_group(const Options& options, std::vector<Bucket>& buckets, const std::vector<Tensor>& parameters,
+                  const std::vector<Tensor>& gradients, const StepInputs& inputs);
 
   mutable std::vector<Group> groups_;
   mutable Tensor skipped_;
+  Tensor workspace_;  // of the kernels, from the first step on that needs it
 };
 
 // An optimizer whose groups all carry options of type O.

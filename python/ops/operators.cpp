@@ -7,7 +7,8 @@
 //   fields; with the layout:
 //                               {"names": […], "buckets": [{"entries": [[parameter, part], …], "shape": […], "fields":
 //                               […]}, …]}
-//   step_(…)                    one step of a group, on exactly those stacks
+//   step_(…)                    one step of a group, on exactly those stacks; returns 0, or the bytes of workspace it needs
+//                               when those given are too few: then nothing was done
 //   all_finite(gradients)       a boolean on the device of the first
 //   spectra(…)                  names, and for each six tensors: singular values, SNR, gain, theory, ‖W‖, ‖O‖
 //   default_rules(…), route(…)  which optimizer takes which parameter, and the table to print
@@ -134,9 +135,9 @@ std::tuple<Tensors, std::string> make_stacks(const Tensors& parameters, const Na
   return {stacks, layout_of(buckets, names).dump()};
 }
 
-void step_(const Tensors& parameters, const OptionalTensors& gradients, const Tensors& state, const Tensor& lr,
-           const OptionalTensor& apply, const OptionalTensor& grad_scale, const std::string& layout,
-           const std::string& optimizer, const std::string& options) {
+int64_t step_(const Tensors& parameters, const OptionalTensors& gradients, const Tensors& state, const Tensor& lr,
+              const OptionalTensor& apply, const OptionalTensor& grad_scale, const OptionalTensor& workspace,
+              const std::string& layout, const std::string& optimizer, const std::string& options) {
   at::NoGradGuard no_grad;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   Group group = open_group(parameters, gradients, state, layout, optimizer, options);
@@ -145,11 +146,10 @@ void step_(const Tensors& parameters, const OptionalTensors& gradients, const Te
     group.options->set_lr(lr.item<double>());
     group.options->check();
   }
-  for (auto& bucket : group.buckets) {
-    const auto here = [&](const OptionalTensor& flag) { return flag ? flag->reshape({}).to(bucket.device) : Tensor(); };
-    step_bucket(*group.options, bucket, group.parameters, group.gradients,
-                {.lr = lr.reshape({}), .apply = here(apply), .grad_scale = here(grad_scale)});
-  }
+  const auto flag = [](const OptionalTensor& given) { return given ? given->reshape({}) : Tensor(); };
+  return step_buckets(*group.options, group.buckets, group.parameters, group.gradients,
+                      {.lr = lr.reshape({}), .apply = flag(apply), .grad_scale = flag(grad_scale)},
+                      workspace.value_or(Tensor()));
 }
 
 Tensor finite(const Tensors& gradients) {
@@ -225,8 +225,7 @@ TORCH_LIBRARY(prism, library) {
   library.def("make_state(Tensor[] parameters, str[] names, str optimizer, str options) -> (Tensor[], str)");
   library.def(
       "step_(Tensor(a!)[] parameters, Tensor?[] gradients, Tensor(b!)[] state, Tensor lr, Tensor? apply, Tensor? "
-      "grad_scale, "
-      "str layout, str optimizer, str options) -> ()");
+      "grad_scale, Tensor(c!)? workspace, str layout, str optimizer, str options) -> int");
   library.def("all_finite(Tensor[] gradients) -> Tensor");
   library.def(
       "spectra(Tensor[] parameters, Tensor?[] gradients, Tensor[] state, Tensor? grad_scale, str layout, str "

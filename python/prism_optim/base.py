@@ -87,6 +87,7 @@ class Optimizer(torch.optim.Optimizer):
         self._stacks: list[_Stacks] = []
         self._skipped: Tensor | None = None
         self._last_scale: Tensor | None = None
+        self._workspace: Tensor | None = None
         super().__init__(params, copy.deepcopy(options))
 
     # ---- groups
@@ -216,7 +217,11 @@ class Optimizer(torch.optim.Optimizer):
             if not isinstance(lr, Tensor):
                 lr = torch.tensor(lr, dtype=torch.float64)
             optimizer, options = group["optimizer"], _options_text(group)
-            ops.step_(group["params"], some, stacks.stacks, lr, apply, grad_scale, stacks.layout, optimizer, options)
+            arguments = (stacks.layout, optimizer, options)
+            needed = ops.step_(group["params"], some, stacks.stacks, lr, apply, grad_scale, self._workspace, *arguments)
+            if needed > 0:  # scratch memory of the kernels, from the first step on that needs it
+                self._workspace = torch.empty(needed, dtype=torch.uint8, device=stacks.stacks[0].device)
+                ops.step_(group["params"], some, stacks.stacks, lr, apply, grad_scale, self._workspace, *arguments)
         return loss
 
     def _gradients(self) -> list[list[Tensor | None]]:
@@ -299,6 +304,7 @@ class Optimizer(torch.optim.Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._last_scale = None
+        self._workspace = None
         self._stacks = [_Stacks("", [], [], []) for _ in self.param_groups]  # stale: made anew, and filled from `state`
         with torch.no_grad():
             self._sync()

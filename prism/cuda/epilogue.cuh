@@ -1,0 +1,59 @@
+#pragma once
+
+// What the two product kernels do with a finished sum.
+
+#include <cuda_bf16.h>
+
+#include "prism/cuda/product.h"
+
+namespace prism::cuda {
+
+__device__ inline double read(const Number& number) {
+  if (number.device == nullptr) return number.value;
+  return number.is_double ? *static_cast<const double*>(number.device) : *static_cast<const float*>(number.device);
+}
+
+__device__ inline bool applies(const bool* apply) { return apply == nullptr || *apply; }
+
+// keep = 1 − lr·λ and lr, as float32.
+struct Write {
+  float keep, lr;
+};
+
+__device__ inline Write read_write(const Rates& rates) {
+  const double lr = read(rates.lr);
+  return {static_cast<float>(1 - lr * rates.weight_decay), static_cast<float>(lr)};
+}
+
+__device__ inline float to_float(float x) { return x; }
+__device__ inline float to_float(__half x) { return __half2float(x); }
+__device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+template <class T>
+__device__ T from_float(float x);
+template <>
+__device__ inline float from_float<float>(float x) { return x; }
+template <>
+__device__ inline __half from_float<__half>(float x) { return __float2half_rn(x); }
+template <>
+__device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
+
+// W ← keep·W − lr·u. 16-bit weights are rounded once, at the end.
+__device__ inline float updated(float W, float u, Write write) { return fmaf(-write.lr, u, write.keep * W); }
+
+// How a symmetric n×n result is cut into tiles of `Rows`×`2·Rows`: those that touch the lower triangle, row after row. Rows 2p and 2p + 1 of
+// tiles have p + 1 each.
+struct TriangleTile {
+  int row, column;
+};
+__host__ __device__ inline int triangle_tiles(int tile_rows) {
+  const int pairs = tile_rows / 2;
+  return pairs * (pairs + 1) + (tile_rows % 2) * (pairs + 1);
+}
+__host__ __device__ inline TriangleTile triangle_tile(int index) {
+  int p = 0;
+  while ((p + 1) * (p + 2) <= index) ++p;
+  const int rest = index - p * (p + 1);
+  return {2 * p + rest / (p + 1), rest % (p + 1)};
+}
+
+}  // namespace prism::cuda

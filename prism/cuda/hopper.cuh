@@ -1,0 +1,107 @@
+#pragma once
+
+// The instructions of compute capability 9.0a that CUDA C++ has no names for: barriers that count bytes, the tensor copy engine (TMA) and the
+// warpgroup's matrix product (wgmma). PTX ISA 8.0, sections "mbarrier", "cp.async.bulk.tensor" and "wgmma".
+
+#include <cuda.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+namespace prism::cuda::hopper {
+
+__device__ inline uint32_t shared_address(const void* pointer) { return static_cast<uint32_t>(__cvta_generic_to_shared(pointer)); }
+
+__device__ inline void barrier_init(uint64_t* barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals));
+}
+__device__ inline void barrier_init_visible() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+__device__ inline void barrier_expect(uint64_t* barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
+}
+__device__ inline void barrier_arrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+__device__ inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra finished;\n"
+      "bra again;\n"
+      "finished:\n"
+      "}\n" ::"r"(shared_address(barrier)), "r"(parity)
+      : "memory");
+}
+// A barrier of `threads` threads of the block; 0 is __syncthreads'.
+__device__ inline void named_barrier(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+
+// Copies one box of a tensor map to shared memory; the barrier counts its bytes. What lies outside the tensor arrives as zero.
+__device__ inline void load_box(const CUtensorMap* map, void* destination, uint64_t* barrier, int x, int y, int z) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(
+                   shared_address(destination)),
+               "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z)
+               : "memory");
+}
+__device__ inline void prefetch_map(const CUtensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
+
+template <int Registers>
+__device__ inline void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers)); }
+template <int Registers>
+__device__ inline void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers)); }
+
+__device__ inline void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ inline void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int Pending>
+__device__ inline void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory"); }
+
+// Where a matrix lies in shared memory, in rows of 128 bytes with their 16-byte pieces exchanged as TMA's 128-byte swizzle does it. Along k:
+// each row holds 64 inner indices, groups of 8 rows follow each other. Down k: each row holds 64 outer indices of one inner index; the next
+// 64 outer indices lie `chunk` bytes on.
+__device__ inline uint64_t descriptor(uint32_t address, int chunk) {
+  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
+  constexpr uint64_t kEightRows = uint64_t{1024 >> 4} << 32;
+  return kSwizzle128 | kEightRows | static_cast<uint64_t>(chunk >> 4) << 16 | (address & 0x3FFFF) >> 4;
+}
+
+// Four 8×8 blocks of 16-bit elements from the registers of a warp to rows of 16 bytes in shared memory, plain or transposed.
+__device__ inline void store_blocks(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+__device__ inline void store_blocks_transposed(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+
+#define PRISM_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define PRISM_32(i) PRISM_8(i), PRISM_8(i + 8), PRISM_8(i + 16), PRISM_8(i + 24)
+
+// d (64×256 over the 128 threads of a warpgroup) ← A·Bᵀ + d, or A·Bᵀ alone, for 16 inner indices.
+template <bool A_down, bool B_down>
+__device__ inline void wgmma(float (&d)[128], uint64_t A, uint64_t B, bool add) {
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %130, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
+      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
+      "%128, %129, add, 1, 1, %131, %132;\n"
+      "}\n"
+      : PRISM_32(0), PRISM_32(32), PRISM_32(64), PRISM_32(96)
+      : "l"(A), "l"(B), "r"(static_cast<int>(add)), "n"(A_down), "n"(B_down));
+}
+
+#undef PRISM_32
+#undef PRISM_8
+
+}  // namespace prism::cuda::hopper

@@ -1,0 +1,90 @@
+#pragma once
+
+// Batched products of fp16 matrices with float32 accumulation, and what becomes of each result. One launch takes several stacks of different
+// shapes. Two kernels do it: product_hopper.cu for compute capability 9.0, product_portable.cu for 8.0 and everything else.
+
+#include <cuda_fp16.h>
+#include <cuda_runtime_api.h>
+
+#include <vector>
+
+#include "prism/cuda/launch.h"
+
+namespace prism::cuda {
+
+constexpr int kMaxProducts = 8;     // stacks in one launch
+constexpr int kMaxMatrices = 128;   // matrices of one chunk of a step
+
+// A stack of row-major matrices, `pitch` elements from row to row (a multiple of 8) and `stride` from matrix to matrix.
+struct Operand {
+  const __half* data = nullptr;
+  int pitch = 0;
+  int64_t stride = 0;
+};
+
+// One term of a product: A and B with k inner indices.
+struct Term {
+  Operand A, B;
+  int k = 0;
+};
+
+// What becomes of the sums P(i, j).
+//   Matrix    v = alpha·P + c1·C1 + c2·C2 + beta·C + diagonal·I, stored as fp16: high = v, low = v − high, second = y1·C1 + y2·v, or
+//             as float32 into C
+//   Weights   W ← (1 − lr·λ)W − lr·alpha·P
+// alpha and beta may have a factor for each matrix. The powers of two by which fp16 operands are scaled are in these numbers; they keep
+// the entries that matter, and their low halves, within fp16's normal numbers.
+struct Epilogue {
+  float alpha = 1;
+  const float* alpha_of = nullptr;
+
+  float c1 = 0, c2 = 0, diagonal = 0;
+  const __half *C1 = nullptr, *C1_low = nullptr, *C2 = nullptr;  // C1 + C1_low stands for C1; of the pitch and stride of the outputs
+  __half *high = nullptr, *low = nullptr, *second = nullptr;
+  float y1 = 0, y2 = 0;
+  int pitch = 0;
+  int64_t stride = 0;
+
+  bool reads_C = false, writes_C = false;  // (n, n) float32 matrices in the launch's table
+  float beta = 1;
+  const float* beta_of = nullptr;
+
+  bool weights = false;  // W and, where there are float32 masters, those, in the launch's tables
+  Real weight = Real::Float32;
+  bool has_master = false;
+
+  int first = 0;  // of this stack's pointers in the tables
+};
+
+// P(i, j) = Σ over the terms of Σ_k A(i, k)·B(j, k), for `count` pairs of matrices.
+struct Product {
+  int count = 0;
+  int rows = 0, columns = 0;
+  Term terms[2] = {};
+  int term_count = 1;
+  bool A_down = false, B_down = false;   // k runs down the columns of the stored matrix instead of along its rows
+  bool symmetric = false;                // only i ≥ j is computed; the rest is mirrored
+  Epilogue epilogue = {};
+};
+
+// The pointers that cannot be strided, for all products of a launch.
+struct Pointers {
+  void* W[kMaxMatrices];  // weights, or the float32 matrices C
+  float* master[kMaxMatrices];
+};
+
+// The numbers of a step as a kernel reads them.
+struct Rates {
+  Number lr;
+  const bool* apply = nullptr;
+  float weight_decay = 0;
+};
+
+cudaError_t launch_products(const std::vector<Product>& products, const Pointers& pointers, const Rates& rates, int device,
+                            cudaStream_t stream);
+
+cudaError_t launch_hopper(const Product* products, int count, const Pointers& pointers, const Rates& rates, int device,
+                          cudaStream_t stream);
+cudaError_t launch_portable(const Product* products, int count, const Pointers& pointers, const Rates& rates, cudaStream_t stream);
+
+}  // namespace prism::cuda

@@ -1,0 +1,305 @@
+// The elementwise part of the spectral step. Two passes over G and M, since the operands' power of two needs the largest magnitude first.
+
+#include "prism/cuda/epilogue.cuh"
+#include "prism/cuda/signal.h"
+
+namespace prism::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kVector = 8;  // elements a thread takes at a time where rows allow it
+
+// What is shaped and what it is compared with, for one element (prism/optim/spectral.h).
+struct Signal {
+  float M, T, D;
+};
+
+struct SignalRule {
+  float beta;
+  bool nesterov;
+  float correction;  // 1/(1 − βᵗ), or 1
+  float grad_factor;
+
+  __device__ Signal operator()(float G, float M) const {
+    G *= grad_factor;
+    M = fmaf(1 - beta, G - M, M);
+    const float predicted = M * correction;
+    const float D = G - predicted;
+    return {M, nesterov ? fmaf(1 - beta, D, predicted) : predicted, D};  // (1−β)G + βM
+  }
+};
+
+__device__ SignalRule read_rule(const SignalLaunch& launch, const SignalMatrix& matrix) {
+  SignalRule rule{launch.momentum, launch.nesterov, 1, launch.maximize ? -1.f : 1.f};
+  if (launch.bias_correction) rule.correction = static_cast<float>(1 / (1 - pow(static_cast<double>(launch.momentum), *matrix.step)));
+  if (launch.grad_scale != nullptr) rule.grad_factor /= *launch.grad_scale;
+  return rule;
+}
+
+__device__ double gamma_of(const SignalLaunch& launch, const SignalMatrix& matrix) {
+  return read(launch.gamma) * (matrix.gamma_factor == nullptr ? 1. : *matrix.gamma_factor);
+}
+
+__device__ int matrix_of_block(const SignalLaunch& launch, int block) {
+  int low = 0, high = launch.count - 1;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    launch.matrices[middle].first_block <= block ? low = middle : high = middle - 1;
+  }
+  return low;
+}
+
+template <class T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T x[N];
+};
+
+// Rows of eights, all pointers aligned: elements can be taken eight at a time, and the operands have no gaps.
+template <class T>
+__device__ bool takes_eights(const SignalMatrix& matrix) {
+  const auto aligned = [](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; };
+  return matrix.n % kVector == 0 && aligned(matrix.G) && aligned(matrix.M);
+}
+
+template <class T>
+__device__ void load_eight(float (&values)[kVector], const T* source) {
+  constexpr int kPerLoad = 16 / sizeof(T);
+#pragma unroll
+  for (int i = 0; i < kVector; i += kPerLoad) {
+    const auto pack = *reinterpret_cast<const Pack<T, kPerLoad>*>(source + i);
+#pragma unroll
+    for (int j = 0; j < kPerLoad; ++j) values[i + j] = to_float(pack.x[j]);
+  }
+}
+
+struct Tally {
+  Measure total{0, 0, 0, 0};
+  __device__ void add(const Signal& signal) {
+    total.T_largest = fmaxf(total.T_largest, fabsf(signal.T));
+    total.D_largest = fmaxf(total.D_largest, fabsf(signal.D));
+    total.T_squares = fma(static_cast<double>(signal.T), static_cast<double>(signal.T), total.T_squares);
+    total.D_squares = fma(static_cast<double>(signal.D), static_cast<double>(signal.D), total.D_squares);
+  }
+};
+
+__device__ void merge(Measure& a, const Measure& b) {
+  a.T_largest = fmaxf(a.T_largest, b.T_largest);
+  a.D_largest = fmaxf(a.D_largest, b.D_largest);
+  a.T_squares += b.T_squares;
+  a.D_squares += b.D_squares;
+}
+
+// The merge over a block, in a fixed order; valid in thread 0.
+__device__ Measure merged(Measure mine) {
+  __shared__ Measure warps[kThreads / 32];
+  for (int offset = 16; offset > 0; offset /= 2) {
+    merge(mine, {__shfl_down_sync(~0u, mine.T_largest, offset), __shfl_down_sync(~0u, mine.D_largest, offset),
+                 __shfl_down_sync(~0u, mine.T_squares, offset), __shfl_down_sync(~0u, mine.D_squares, offset)});
+  }
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = mine;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    for (int w = 1; w < kThreads / 32; ++w) merge(mine, warps[w]);
+  }
+  return mine;
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) measure_kernel(const __grid_constant__ SignalLaunch launch) {
+  const SignalMatrix& matrix = launch.matrices[matrix_of_block(launch, blockIdx.x)];
+  const SignalRule rule = read_rule(launch, matrix);
+  const auto* G = static_cast<const T*>(matrix.G);
+  const int64_t begin = static_cast<int64_t>(blockIdx.x - matrix.first_block) * kBlockElements;
+  const int64_t end = min(begin + kBlockElements, static_cast<int64_t>(matrix.m) * matrix.n);
+  Tally tally;
+  if (takes_eights<T>(matrix)) {
+#pragma unroll 2
+    for (int64_t i = begin + threadIdx.x * kVector; i < end; i += kThreads * kVector) {
+      float g[kVector], m[kVector];
+      load_eight(g, G + i);
+      load_eight(m, matrix.M + i);
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) tally.add(rule(g[k], m[k]));
+    }
+  } else {
+    for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) tally.add(rule(to_float(G[i]), matrix.M[i]));
+  }
+  const Measure total = merged(tally.total);
+  if (threadIdx.x == 0) launch.measures[blockIdx.x] = total;
+}
+
+// The power of two that takes the largest magnitude to 2¹³ … 2¹⁴: fp16 then loses nothing above 2⁻²⁸ of it.
+__device__ double operand_power(double largest) {
+  if (!(largest > 0)) return 1;
+  int exponent = 0;
+  frexp(largest, &exponent);
+  return exp2(static_cast<double>(max(-120, min(120, 14 - exponent))));
+}
+
+// The power of two nearest to x > 0 (any for 0), within float32's normal numbers.
+__device__ double nearest_power(double x) {
+  int exponent = 0;
+  const double mantissa = frexp(x, &exponent);
+  return exp2(static_cast<double>(max(-126, min(126, exponent - (mantissa < 0.70710678118654752)))));
+}
+
+// The largest entry of a positive semidefinite matrix lies on its diagonal. Valid in thread 0.
+__device__ Measure diagonal_of(const float* C, int n) {
+  Measure mine{0, 0, 0, 0};
+  for (int i = threadIdx.x; i < n; i += kThreads) {
+    const float x = C[static_cast<int64_t>(i) * n + i];
+    merge(mine, {fabsf(x), 0, x, 0});
+  }
+  return merged(mine);
+}
+
+// The factors of one matrix, from the sums over its blocks.
+__global__ void __launch_bounds__(kThreads) factor_kernel(const __grid_constant__ SignalLaunch launch) {
+  const int index = blockIdx.x;
+  const SignalMatrix& matrix = launch.matrices[index];
+  const int last = index + 1 < launch.count ? launch.matrices[index + 1].first_block : launch.blocks;
+  Measure mine{0, 0, 0, 0};
+  for (int b = matrix.first_block + threadIdx.x; b < last; b += kThreads) merge(mine, launch.measures[b]);
+  const Measure sums = merged(mine);
+  Measure diagonal{0, 0, 0, 0};
+  if (launch.averaged) {
+    __syncthreads();
+    diagonal = diagonal_of(matrix.C, matrix.k);
+  }
+  if (threadIdx.x != 0) return;
+
+  const SignalFactors& factors = launch.factors;
+  const double gamma = launch.noisy ? gamma_of(launch, matrix) : 0;
+  double trace = sums.T_squares;  // of TᵀT + γ²·…
+  double T_power = operand_power(sums.T_largest);
+  if (launch.averaged) {  // prism/linalg/sketch.h: Ĉ = scale²·C
+    const double beta = launch.covariance_beta, old = *matrix.C_scale;
+    const double content = old * sqrt(static_cast<double>(diagonal.T_largest));
+    const double scale = nearest_power(fmax(content, static_cast<double>(sums.D_largest)));
+    const double shrink = content > 0 ? beta * (old / scale) * (old / scale) : 0;
+    const double D_power = operand_power(sums.D_largest);
+    const double mean = 1 / (1 - pow(beta, static_cast<double>(*matrix.step)));
+    const double C_trace = (shrink * diagonal.T_squares * scale * scale + (1 - beta) * sums.D_squares) * mean;
+    trace += gamma * gamma * C_trace;
+    factors.D[index] = static_cast<float>(D_power);
+    factors.mean_alpha[index] = static_cast<float>((1 - beta) / (D_power * D_power * scale * scale));
+    factors.mean_beta[index] = static_cast<float>(shrink);
+    factors.gram_beta[index] = trace > 0 ? static_cast<float>(gamma * gamma * mean * scale * scale / trace) : 0;
+    if (applies(launch.apply)) *matrix.C_scale = static_cast<float>(scale);
+  } else if (launch.noisy) {
+    T_power = operand_power(fmax(static_cast<double>(sums.T_largest), gamma * sums.D_largest));
+    trace += gamma * gamma * sums.D_squares;
+    factors.D[index] = static_cast<float>(fmin(gamma * T_power, 1e38));
+  }
+  trace *= 1 + launch.damping;
+  factors.T[index] = static_cast<float>(T_power);
+  factors.gram_alpha[index] = trace > 0 ? static_cast<float>(1 / (trace * T_power * T_power)) : 0;
+  factors.update[index] = trace > 0 ? static_cast<float>(1 / (sqrt(trace) * T_power)) : 0;
+}
+
+template <class T>
+__device__ void store_eight(T* target, const float (&values)[kVector]) {
+  constexpr int kPerStore = 16 / sizeof(T);
+#pragma unroll
+  for (int i = 0; i < kVector; i += kPerStore) {
+    Pack<T, kPerStore> pack;
+#pragma unroll
+    for (int j = 0; j < kPerStore; ++j) pack.x[j] = from_float<T>(values[i + j]);
+    *reinterpret_cast<Pack<T, kPerStore>*>(target + i) = pack;
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) advance_kernel(const __grid_constant__ SignalLaunch launch) {
+  const int index = matrix_of_block(launch, blockIdx.x);
+  const SignalMatrix& matrix = launch.matrices[index];
+  const SignalRule rule = read_rule(launch, matrix);
+  const auto* G = static_cast<const T*>(matrix.G);
+  const bool apply = applies(launch.apply);
+  const float T_factor = launch.factors.T[index];
+  const float D_factor = launch.noisy ? launch.factors.D[index] : 0;
+  const int64_t begin = static_cast<int64_t>(blockIdx.x - matrix.first_block) * kBlockElements;
+  const int64_t end = min(begin + kBlockElements, static_cast<int64_t>(matrix.m) * matrix.n);
+  if (takes_eights<T>(matrix)) {
+#pragma unroll 2
+    for (int64_t i = begin + threadIdx.x * kVector; i < end; i += kThreads * kVector) {
+      float g[kVector], m[kVector], t[kVector], d[kVector];
+      load_eight(g, G + i);
+      load_eight(m, matrix.M + i);
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) {
+        const Signal signal = rule(g[k], m[k]);
+        m[k] = signal.M;
+        t[k] = signal.T * T_factor;
+        d[k] = signal.D * D_factor;
+      }
+      if (apply) store_eight(matrix.M + i, m);
+      store_eight(matrix.T + i, t);
+      if (matrix.D != nullptr) store_eight(matrix.D + i, d);
+    }
+    return;
+  }
+  for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
+    const Signal signal = rule(to_float(G[i]), matrix.M[i]);
+    const int64_t target = i / matrix.n * matrix.pitch + i % matrix.n;
+    if (apply) matrix.M[i] = signal.M;
+    matrix.T[target] = __float2half_rn(signal.T * T_factor);
+    if (matrix.D != nullptr) matrix.D[target] = __float2half_rn(signal.D * D_factor);
+  }
+}
+
+struct Steps {
+  float* counters[kMaxMatrices];
+};
+
+__global__ void count_kernel(const __grid_constant__ Steps steps, int count, const bool* apply) {
+  if (threadIdx.x < count && applies(apply)) *steps.counters[threadIdx.x] += 1;
+}
+
+template <template <class> class Kernel>
+auto for_type(Real type) {
+  switch (type) {
+    case Real::Float16:
+      return Kernel<__half>::function;
+    case Real::BFloat16:
+      return Kernel<__nv_bfloat16>::function;
+    case Real::Float32:
+      break;
+  }
+  return Kernel<float>::function;
+}
+template <class T>
+struct MeasureKernel {
+  static constexpr auto function = measure_kernel<T>;
+};
+template <class T>
+struct AdvanceKernel {
+  static constexpr auto function = advance_kernel<T>;
+};
+
+}  // namespace
+
+cudaError_t launch_measure(const SignalLaunch& launch, cudaStream_t stream) {
+  for_type<MeasureKernel>(launch.gradient)<<<launch.blocks, kThreads, 0, stream>>>(launch);
+  factor_kernel<<<launch.count, kThreads, 0, stream>>>(launch);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_advance(const SignalLaunch& launch, cudaStream_t stream) {
+  for_type<AdvanceKernel>(launch.gradient)<<<launch.blocks, kThreads, 0, stream>>>(launch);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_count(float* const* steps, int count, const bool* apply, cudaStream_t stream) {
+  for (int first = 0; first < count; first += kMaxMatrices) {
+    Steps some{};
+    const int taken = count - first < kMaxMatrices ? count - first : kMaxMatrices;
+    for (int i = 0; i < taken; ++i) some.counters[i] = steps[first + i];
+    count_kernel<<<1, kMaxMatrices, 0, stream>>>(some, taken, apply);
+    const cudaError_t error = cudaGetLastError();
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
+}  // namespace prism::cuda

@@ -1,0 +1,64 @@
+#pragma once
+
+// From gradients and momenta to the operands of the Gram matrix, and the numbers that scale it.
+
+#include <cuda_fp16.h>
+#include <cuda_runtime_api.h>
+
+#include "prism/cuda/product.h"
+
+namespace prism::cuda {
+
+constexpr int kBlockElements = 8192;  // of one matrix, read by one block
+
+// One matrix.
+struct SignalMatrix {
+  const void* G;
+  float* M;
+  __half *T, *D;  // operands, rows of `pitch`; D null where the Gram takes none
+  const float* step;
+  const float* gamma_factor;
+  float *C, *C_scale;
+  int m, n, pitch;
+  int k;  // of the k×k Gram
+  int first_block;
+};
+
+// What each matrix's operands and products are multiplied by, arrays over the matrices of a chunk.
+struct SignalFactors {
+  float *T, *D;                  // operands: powers of two, γ included where D is
+  float *gram_alpha, *gram_beta;  // R = alpha·TᵀT + beta·Ĉ, of trace 1
+  float *mean_alpha, *mean_beta;  // Ĉ ← beta·Ĉ + alpha·DᵀD
+  float* update;                  // O = update·TQ
+};
+
+// Sums over one block's elements.
+struct Measure {
+  float T_largest, D_largest;
+  double T_squares, D_squares;
+};
+
+struct SignalLaunch {
+  SignalMatrix matrices[kMaxMatrices] = {};
+  int count, blocks;
+  Real gradient;
+  float momentum;
+  bool nesterov, bias_correction, noisy, averaged, maximize;
+  double covariance_beta, damping;
+  Number gamma;
+  const bool* apply;
+  const float* grad_scale;
+  Measure* measures;  // one per block
+  SignalFactors factors;
+};
+
+// Largest magnitudes and sums of squares of T and D, and the factors from them. Changes no state but C_scale.
+cudaError_t launch_measure(const SignalLaunch& launch, cudaStream_t stream);
+
+// M ← βM + (1−β)G and the operands T and D in fp16.
+cudaError_t launch_advance(const SignalLaunch& launch, cudaStream_t stream);
+
+// step ← step + 1 for each of `count` counters.
+cudaError_t launch_count(float* const* steps, int count, const bool* apply, cudaStream_t stream);
+
+}  // namespace prism::cuda

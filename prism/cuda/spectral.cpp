@@ -1,0 +1,369 @@
+// The spectral step: matrices are taken in chunks whose operands fit the workspace, and each chunk goes through
+//   measure → advance (M, T, D) → Gram R → iteration Q → W ← (1 − lr·λ)W − lr·scale·TQ
+// with all its shapes in one launch wherever the kernels allow it.
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <map>
+
+#include "prism/cuda/iteration.h"
+#include "prism/cuda/product.h"
+#include "prism/cuda/signal.h"
+
+namespace prism::cuda {
+namespace {
+
+constexpr int64_t kChunkBytes = int64_t{2} << 30;  // enough matrices of any size to keep every multiprocessor busy
+constexpr int64_t kAlignment = 256;
+
+int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+int pitch_of(int64_t columns) { return static_cast<int>((columns + 7) / 8 * 8); }
+
+int64_t gram_side(const MatrixStack& stack) { return stack.left ? stack.m : stack.n; }
+
+// Some neighbours of a stack.
+struct Segment {
+  const MatrixStack* stack;
+  size_t first, count;
+};
+using Chunk = std::vector<Segment>;
+
+int64_t operand_bytes(const MatrixStack& stack) { return stack.m * pitch_of(stack.n) * static_cast<int64_t>(sizeof(__half)); }
+int64_t buffer_bytes(int64_t k) { return k * pitch_of(k) * static_cast<int64_t>(sizeof(__half)); }
+
+int64_t matrix_bytes(const MatrixStack& stack) { return 2 * operand_bytes(stack) + kBuffers * buffer_bytes(gram_side(stack)); }
+
+std::vector<Chunk> make_chunks(const std::vector<MatrixStack>& stacks) {
+  int64_t total = 0;
+  for (const auto& stack : stacks) total += matrix_bytes(stack) * static_cast<int64_t>(stack.G.size());
+  const int64_t wanted = (total + kChunkBytes - 1) / kChunkBytes;
+  const int64_t limit = wanted > 0 ? total / wanted + 1 : 0;  // chunks of about equal size
+  std::vector<Chunk> chunks;
+  int64_t bytes = 0;
+  size_t matrices = 0;
+  Real gradient{};
+  for (const auto& stack : stacks) {
+    for (size_t i = 0; i < stack.G.size(); ++i) {
+      const int64_t more = matrix_bytes(stack);
+      if (chunks.empty() || bytes + more > limit || matrices == kMaxMatrices || gradient != stack.gradient) {
+        chunks.emplace_back();
+        bytes = 0;
+        matrices = 0;
+        gradient = stack.gradient;
+      }
+      Chunk& chunk = chunks.back();
+      if (chunk.empty() || chunk.back().stack != &stack) chunk.push_back({&stack, i, 0});
+      ++chunk.back().count;
+      bytes += more;
+      ++matrices;
+    }
+  }
+  return chunks;
+}
+
+// Where a chunk's scratch lies in the workspace. With no memory behind it, only its size is meant.
+class Layout {
+ public:
+  Layout(const Chunk& chunk, bool noisy, void* workspace) : memory_(static_cast<char*>(workspace)) {
+    for (const auto& segment : chunk) {
+      const auto& stack = *segment.stack;
+      const auto count = static_cast<int64_t>(segment.count);
+      T.push_back(take<__half>(operand_bytes(stack) * count));
+      D.push_back(noisy ? take<__half>(operand_bytes(stack) * count) : nullptr);
+      const int64_t k = gram_side(stack);
+      place.push_back(sides[k]);
+      sides[k] += static_cast<int>(count);
+      matrices += static_cast<int>(count);
+      blocks += static_cast<int>(count * ((stack.m * stack.n + kBlockElements - 1) / kBlockElements));
+    }
+    for (const auto& [k, count] : sides) {
+      auto& list = buffers[k];
+      for (int b = 0; b < kBuffers; ++b) list.push_back(take<__half>(buffer_bytes(k) * count));
+    }
+    measures = take<Measure>(blocks * static_cast<int64_t>(sizeof(Measure)));
+    for (float** array : {&factors.T, &factors.D, &factors.gram_alpha, &factors.gram_beta, &factors.mean_alpha, &factors.mean_beta,
+                          &factors.update}) {
+      *array = take<float>(matrices * static_cast<int64_t>(sizeof(float)));
+    }
+  }
+
+  Operand operand(const Chunk& chunk, size_t s, const std::vector<__half*>& of) const {
+    const auto& stack = *chunk[s].stack;
+    return {of[s], pitch_of(stack.n), stack.m * pitch_of(stack.n)};
+  }
+  // Buffer b of all matrices with Gram side k, from number `first` on.
+  Operand buffer(int64_t k, int b, int first = 0) const {
+    const int64_t stride = k * pitch_of(k);
+    return {b == kNone ? nullptr : buffers.at(k)[b] + first * stride, pitch_of(k), stride};
+  }
+  __half* writable(int64_t k, int b, int first = 0) const { return const_cast<__half*>(buffer(k, b, first).data); }
+
+  std::vector<__half*> T, D;        // of each segment
+  std::vector<int> place;           // of each segment's first matrix among those of its Gram side
+  std::map<int64_t, int> sides;     // Gram side → matrices
+  std::map<int64_t, std::vector<__half*>> buffers;
+  int matrices = 0, blocks = 0;
+  Measure* measures = nullptr;
+  SignalFactors factors{};
+  int64_t bytes = 0;
+
+ private:
+  template <class T>
+  T* take(int64_t size) {
+    char* here = memory_ == nullptr ? nullptr : memory_ + bytes;
+    bytes += aligned(size);
+    return reinterpret_cast<T*>(here);
+  }
+  char* memory_;
+};
+
+template <class T>
+T at_or_null(const std::vector<T>& list, size_t i) {
+  return list.empty() ? nullptr : list[i];
+}
+
+SignalLaunch signal_launch(const SpectralRule& rule, const StepScalars& scalars, const Chunk& chunk, const Layout& layout) {
+  SignalLaunch launch{.count = layout.matrices,
+                      .blocks = layout.blocks,
+                      .gradient = chunk.front().stack->gradient,
+                      .momentum = static_cast<float>(rule.momentum),
+                      .nesterov = rule.nesterov,
+                      .bias_correction = rule.bias_correction,
+                      .noisy = rule.noisy,
+                      .averaged = rule.averaged,
+                      .maximize = scalars.maximize,
+                      .covariance_beta = rule.covariance_beta,
+                      .damping = rule.damping,
+                      .gamma = rule.gamma,
+                      .apply = scalars.apply,
+                      .grad_scale = scalars.grad_scale,
+                      .measures = layout.measures,
+                      .factors = layout.factors};
+  int index = 0, block = 0;
+  for (size_t s = 0; s < chunk.size(); ++s) {
+    const auto& stack = *chunk[s].stack;
+    const int64_t stride = stack.m * pitch_of(stack.n);
+    for (size_t i = 0; i < chunk[s].count; ++i) {
+      const size_t b = chunk[s].first + i;
+      launch.matrices[index++] = {.G = stack.G[b],
+                                  .M = stack.M[b],
+                                  .T = layout.T[s] + i * stride,
+                                  .D = layout.D[s] == nullptr ? nullptr : layout.D[s] + i * stride,
+                                  .step = at_or_null(stack.step, b),
+                                  .gamma_factor = at_or_null(stack.gamma_factor, b),
+                                  .C = at_or_null(stack.C, b),
+                                  .C_scale = at_or_null(stack.C_scale, b),
+                                  .m = static_cast<int>(stack.m),
+                                  .n = static_cast<int>(stack.n),
+                                  .pitch = pitch_of(stack.n),
+                                  .k = static_cast<int>(gram_side(stack)),
+                                  .first_block = block};
+      block += static_cast<int>((stack.m * stack.n + kBlockElements - 1) / kBlockElements);
+    }
+  }
+  return launch;
+}
+
+// One product for each segment, its pointers and factors beginning at the segment's first matrix.
+template <class Function>
+std::vector<Product> for_segments(const Chunk& chunk, Function&& make) {
+  std::vector<Product> products;
+  int first = 0;
+  for (size_t s = 0; s < chunk.size(); ++s) {
+    Product product = make(s, *chunk[s].stack, first);
+    product.count = static_cast<int>(chunk[s].count);
+    product.epilogue.first = first;
+    products.push_back(product);
+    first += product.count;
+  }
+  return products;
+}
+
+// XᵀX or XXᵀ (+ the same of Y).
+Product gram_product(const MatrixStack& stack, const Operand& X, const Operand* Y) {
+  const int inner = static_cast<int>(stack.left ? stack.n : stack.m), side = static_cast<int>(gram_side(stack));
+  Product product{.rows = side, .columns = side, .A_down = !stack.left, .B_down = !stack.left, .symmetric = true};
+  product.terms[0] = {X, X, inner};
+  if (Y != nullptr) product.terms[product.term_count++] = {*Y, *Y, inner};
+  return product;
+}
+
+// Ĉ ← βĈ + (1−β)DᵀD.
+std::vector<Product> mean_products(const Chunk& chunk, const Layout& layout) {
+  return for_segments(chunk, [&](size_t s, const MatrixStack& stack, int first) {
+    Product product = gram_product(stack, layout.operand(chunk, s, layout.D), nullptr);
+    product.epilogue = {.alpha_of = layout.factors.mean_alpha + first, .reads_C = true, .writes_C = true,
+                        .beta_of = layout.factors.mean_beta + first};
+    return product;
+  });
+}
+
+// R = (TᵀT + γ²DᵀD, γ²Ĉ or δI) / (bound²·trace), as the iteration's A.
+std::vector<Product> gram_products(const SpectralRule& rule, const Chunk& chunk, const Layout& layout, const Iteration& iteration) {
+  return for_segments(chunk, [&](size_t s, const MatrixStack& stack, int first) {
+    const int64_t k = gram_side(stack);
+    const Operand D = layout.operand(chunk, s, layout.D);
+    const bool stacked = rule.noisy && !rule.averaged;
+    Product product = gram_product(stack, layout.operand(chunk, s, layout.T), stacked ? &D : nullptr);
+    const double scale = iteration.A_scale / (rule.bound * rule.bound);
+    const double uniform = rule.damping / (1 + rule.damping) / static_cast<double>(k);
+    product.epilogue = {.alpha = static_cast<float>(scale),
+                        .alpha_of = layout.factors.gram_alpha + first,
+                        .diagonal = static_cast<float>(scale * uniform - (rule.steps.front().centred ? iteration.A_scale : 0)),
+                        .high = layout.writable(k, kA, layout.place[s]),
+                        .low = layout.writable(k, iteration.A_split ? kA_low : kNone, layout.place[s]),
+                        .pitch = pitch_of(k),
+                        .stride = k * pitch_of(k),
+                        .reads_C = rule.averaged,
+                        .beta = static_cast<float>(scale),
+                        .beta_of = layout.factors.gram_beta + first};
+    return product;
+  });
+}
+
+std::vector<Product> iteration_products(const IterationProduct& step, const Layout& layout) {
+  std::vector<Product> products;
+  for (const auto& [side, count] : layout.sides) {
+    const int64_t k = side;
+    const int n = static_cast<int>(k);
+    Product product{.count = count, .rows = n, .columns = n, .term_count = 0, .symmetric = step.symmetric};
+    const auto term = [&](Buffer X, Buffer Y) { product.terms[product.term_count++] = {layout.buffer(k, X), layout.buffer(k, Y), n}; };
+    if (step.X_low != kNone) term(step.X_low, step.Y);
+    if (step.Y_low != kNone) term(step.X, step.Y_low);
+    term(step.X, step.Y);
+    product.epilogue = {.alpha = step.alpha,
+                        .c1 = step.c1,
+                        .c2 = step.c2,
+                        .diagonal = step.diagonal,
+                        .C1 = layout.writable(k, step.C1),
+                        .C1_low = layout.writable(k, step.C1_low),
+                        .C2 = layout.writable(k, step.C2),
+                        .high = layout.writable(k, step.high),
+                        .low = layout.writable(k, step.low),
+                        .second = layout.writable(k, step.second),
+                        .y1 = step.y1,
+                        .y2 = step.y2,
+                        .pitch = pitch_of(k),
+                        .stride = k * pitch_of(k)};
+    products.push_back(product);
+  }
+  return products;
+}
+
+// W ← (1 − lr·λ)W − lr·scale·TQ/(bound·√trace); QᵀT from the left.
+std::vector<Product> update_products(const SpectralRule& rule, const Chunk& chunk, const Layout& layout, const Iteration& iteration) {
+  return for_segments(chunk, [&](size_t s, const MatrixStack& stack, int first) {
+    const Operand T = layout.operand(chunk, s, layout.T);
+    const Operand Q = layout.buffer(gram_side(stack), iteration.Q, layout.place[s]);
+    Product product{.rows = static_cast<int>(stack.m), .columns = static_cast<int>(stack.n), .A_down = stack.left, .B_down = true};
+    product.terms[0] = {stack.left ? Q : T, stack.left ? T : Q, static_cast<int>(gram_side(stack))};
+    product.epilogue = {.alpha = static_cast<float>(stack.scale / (iteration.Q_scale * rule.bound)),
+                        .alpha_of = layout.factors.update + first,
+                        .weights = true,
+                        .weight = stack.weight,
+                        .has_master = !stack.master.empty()};
+    return product;
+  });
+}
+
+Pointers pointers_of(const Chunk& chunk, bool weights) {
+  Pointers pointers{};
+  int index = 0;
+  for (const auto& [stack, first, count] : chunk) {
+    for (size_t b = first; b < first + count; ++b, ++index) {
+      pointers.W[index] = weights ? stack->W[b] : at_or_null(stack->C, b);
+      pointers.master[index] = at_or_null(stack->master, b);
+    }
+  }
+  return pointers;
+}
+
+// The plan of the last rule this thread used: options rarely change from step to step.
+const Iteration& iteration_for(const SpectralRule& rule) {
+  thread_local struct {
+    std::vector<GramStep> steps;
+    double bound = 0;
+    Iteration iteration;
+  } last;
+  const auto equal = [](const GramStep& a, const GramStep& b) { return a.c == b.c && a.centred == b.centred && a.split == b.split; };
+  if (last.bound != rule.bound || !std::equal(last.steps.begin(), last.steps.end(), rule.steps.begin(), rule.steps.end(), equal)) {
+    last = {rule.steps, rule.bound, plan_iteration(rule.steps, rule.bound)};
+  }
+  return last.iteration;
+}
+
+cudaError_t step_chunk(const SpectralRule& rule, const StepScalars& scalars, const Chunk& chunk, void* workspace, int device,
+                       cudaStream_t stream) {
+  const Layout layout(chunk, rule.noisy, workspace);
+  const SignalLaunch signal = signal_launch(rule, scalars, chunk, layout);
+  const Iteration& iteration = iteration_for(rule);
+  const Rates rates{scalars.lr, scalars.apply, static_cast<float>(scalars.weight_decay)};
+  const Pointers covariances = pointers_of(chunk, /*weights=*/false);
+
+  cudaError_t error = launch_measure(signal, stream);
+  const auto then = [&](auto&& next) {
+    if (error == cudaSuccess) error = next();
+  };
+  const auto multiply = [&](const std::vector<Product>& products, const Pointers& pointers) {
+    then([&] { return launch_products(products, pointers, rates, device, stream); });
+  };
+  then([&] { return launch_advance(signal, stream); });
+  if (rule.averaged) multiply(mean_products(chunk, layout), covariances);
+  multiply(gram_products(rule, chunk, layout, iteration), covariances);
+  for (const auto& product : iteration.products) multiply(iteration_products(product, layout), covariances);
+  multiply(update_products(rule, chunk, layout, iteration), pointers_of(chunk, /*weights=*/true));
+  return error;
+}
+
+}  // namespace
+
+cudaError_t launch_products(const std::vector<Product>& products, const Pointers& pointers, const Rates& rates, int device,
+                            cudaStream_t stream) {
+  int major = 0;
+  cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  if (error != cudaSuccess) return error;
+  // One kernel for each way the operands lie.
+  std::map<std::pair<bool, bool>, std::vector<Product>> kinds;
+  for (const auto& product : products) kinds[{product.A_down, product.B_down}].push_back(product);
+  for (const auto& [kind, list] : kinds) {
+    for (size_t first = 0; first < list.size() && error == cudaSuccess; first += kMaxProducts) {
+      const int count = static_cast<int>(std::min<size_t>(kMaxProducts, list.size() - first));
+      error = major == 9 ? launch_hopper(&list[first], count, pointers, rates, device, stream)
+                         : launch_portable(&list[first], count, pointers, rates, stream);
+    }
+  }
+  return error;
+}
+
+bool available(int device) {
+  int major = 0;
+  return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 8;
+}
+
+size_t spectral_workspace(const SpectralRule& rule, const std::vector<MatrixStack>& stacks) {
+  int64_t bytes = 0;
+  for (const auto& chunk : make_chunks(stacks)) bytes = std::max(bytes, Layout(chunk, rule.noisy, nullptr).bytes);
+  return static_cast<size_t>(bytes);
+}
+
+int spectral_step(const SpectralRule& rule, const StepScalars& scalars, const std::vector<MatrixStack>& stacks, void* workspace,
+                  int device, void* stream) {
+  auto* cuda_stream = static_cast<cudaStream_t>(stream);
+  std::vector<float*> counters;
+  for (const auto& stack : stacks) {
+    for (float* step : stack.step) {
+      if (counters.empty() || counters.back() != step) counters.push_back(step);
+    }
+  }
+  cudaError_t error = launch_count(counters.data(), static_cast<int>(counters.size()), scalars.apply, cuda_stream);
+  for (const auto& chunk : make_chunks(stacks)) {
+    if (error == cudaSuccess) error = step_chunk(rule, scalars, chunk, workspace, device, cuda_stream);
+  }
+  return error;
+}
+
+const char* error_text(int error) { return cudaGetErrorString(static_cast<cudaError_t>(error)); }
+
+}  // namespace prism::cuda

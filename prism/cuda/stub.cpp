@@ -1,0 +1,27 @@
+// prism/cuda in a build without CUDA.
+
+#include "prism/cuda/launch.h"
+
+namespace prism::cuda {
+
+bool available(int /*device*/) { return false; }
+
+size_t spectral_workspace(const SpectralRule& /*rule*/, const std::vector<MatrixStack>& /*stacks*/) { return 0; }
+
+namespace {
+constexpr int kNotSupported = 801;  // cudaErrorNotSupported
+}
+
+int spectral_step(const SpectralRule& /*rule*/, const StepScalars& /*scalars*/, const std::vector<MatrixStack>& /*stacks*/,
+                  void* /*workspace*/, int /*device*/, void* /*stream*/) {
+  return kNotSupported;
+}
+
+int elementwise_step(const ElementwiseRule& /*rule*/, const StepScalars& /*scalars*/, const std::vector<Vector>& /*vectors*/,
+                     int /*device*/, void* /*stream*/) {
+  return kNotSupported;
+}
+
+const char* error_text(int /*error*/) { return "built without CUDA"; }
+
+}  // namespace prism::cuda

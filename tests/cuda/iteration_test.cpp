@@ -1,0 +1,78 @@
+// The plan of the Gram iteration, carried out on numbers: for a 1×1 matrix R = r every product is one of numbers, and Q must be what the
+// polynomials make of r. Needs no GPU.
+
+#include "prism/cuda/iteration.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+
+namespace prism::cuda::test {
+namespace {
+
+// q with x·q = the composite of the polynomials at x, r = x².
+double direct(const std::vector<GramStep>& steps, double r) {
+  double q = 1;
+  for (const auto& step : steps) {
+    const double a = step.centred ? r - 1 : r;
+    double z = 0;
+    for (auto c = step.c.rbegin(); c != step.c.rend(); ++c) z = z * a + *c;
+    q *= z;
+    r *= z * z;
+  }
+  return q;
+}
+
+double planned(const Iteration& plan, double r, double& largest) {
+  constexpr double kUnset = 1e300;  // whoever reads a buffer that nobody wrote fails
+  std::array<double, kBuffers> buffer{};
+  buffer.fill(kUnset);
+  buffer[kA] = plan.A_scale * r;
+  buffer[kA_low] = plan.A_split ? 0 : kUnset;
+  const auto read = [&](Buffer b) { return b == kNone ? 0 : buffer[b]; };
+  for (const auto& p : plan.products) {
+    const double sum = (buffer[p.X] + read(p.X_low)) * (buffer[p.Y] + read(p.Y_low));
+    const double c = read(p.C1) + read(p.C1_low);
+    const double v = p.alpha * sum + p.c1 * c + p.c2 * read(p.C2) + p.diagonal;
+    for (const Buffer operand : {p.X, p.Y, p.X_low, p.Y_low, p.C1, p.C1_low, p.C2}) {
+      EXPECT_TRUE(operand == kNone || (operand != p.high && operand != p.low && operand != p.second)) << "a product writes over its operand";
+    }
+    if (p.high != kNone) buffer[p.high] = v;
+    if (p.low != kNone) buffer[p.low] = 0;
+    if (p.second != kNone) buffer[p.second] = p.y1 * c + p.y2 * v;
+    for (const Buffer written : {p.high, p.second}) largest = std::max(largest, std::abs(read(written)));
+  }
+  return buffer[plan.Q] / plan.Q_scale;
+}
+
+const std::vector<GramStep> kJordan(5, {{3.4445, -4.7750, 2.0315}, false, false});
+
+const std::vector<std::vector<GramStep>> kSets = {
+    kJordan,
+    {{{3.4445, -4.7750, 2.0315}, false, true}, {{3.4445, -4.7750, 2.0315}, false, true}, {{3.4445, -4.7750, 2.0315}, false, false}},
+    {{{4, -6, 3}, false, false}},
+    {{{8, -20, 18, -5}, false, true}, {{1, -0.5, 0.3, 0.2}, true, false}},
+    {{{14.80094337, -144.4595382, 480.2615616, -617.0305152, 268.3831496}, false, true},
+     {{0.3, -1.2, 0.8, -0.4, 0.5}, true, true},
+     {{1, -0.5, 0.4, -0.3, 0.35}, true, false}},
+    {{{2, 1, -1, 0.5, -0.25, 0.125}, false, false}, {{1, 0.5, -0.25, 0.3, 0.2, -0.1, 0.05, 0.02}, true, true}, {{1, -1, 1}, false, false}},
+};
+
+TEST(IterationPlan, IsThePolynomialsOfTheSteps) {
+  for (size_t s = 0; s < kSets.size(); ++s) {
+    for (const double bound : {1.0, 1.02}) {
+      const Iteration plan = plan_iteration(kSets[s], bound);
+      for (const double x : {0.0, 1e-3, 0.1, 0.5, 0.9}) {
+        const double r = x * x / (bound * bound);
+        double largest = 0;
+        const double expected = direct(kSets[s], r);
+        EXPECT_NEAR(planned(plan, r, largest), expected, 1e-5 * std::max(1.0, std::abs(expected))) << "set " << s << ", x " << x;
+        EXPECT_LE(largest, 65504 / 3.) << "set " << s << ", x " << x;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace prism::cuda::test

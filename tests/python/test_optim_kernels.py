@@ -1,0 +1,201 @@
+"""The CUDA kernels behind prism_optim: accurate, reproducible bit for bit, and the same function as the plain code on the CPU."""
+
+import prism_optim
+import pytest
+import torch
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+SETS = {
+    "jordan": ([(3.4445, -4.7750, 2.0315)] * 5, 1.0),
+    "minimax9": (
+        [
+            (14.80094337, -144.4595382, 480.2615616, -617.0305152, 268.3831496),
+            (6.410621007, -15.35472243, 13.09394023, -4.358054242, 0.4929334429),
+            (3.629521295, -7.028789121, 6.474278279, -2.538754037, 0.3511528997),
+        ],
+        1.02,
+    ),
+}
+
+
+def generator(seed=0):
+    return torch.Generator("cuda").manual_seed(seed)
+
+
+def randn(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(shape, generator=generator(seed), device="cuda", dtype=dtype)
+
+
+def with_singular_values(m, n, sigma, seed):
+    k = len(sigma)
+    left, right = (torch.linalg.qr(randn(side, k, seed=seed + i))[0] for i, side in enumerate((m, n)))
+    return (left * sigma) @ right.T
+
+
+def spectra(m, n):
+    k = min(m, n)
+    i = torch.arange(1, k + 1, device="cuda", dtype=torch.float64)
+    return {
+        "random": randn(m, n, seed=1),
+        "i^-2": with_singular_values(m, n, i**-2, 2),
+        "rank 1": with_singular_values(m, n, (i == 1).double(), 3),
+        "rank k/2": with_singular_values(m, n, (randn(k, seed=4).abs() + 0.2) * (i <= k // 2), 4),
+        "condition 1e6": with_singular_values(m, n, torch.logspace(0, -6, k, device="cuda", dtype=torch.float64), 5),
+        "spike": with_singular_values(m, n, torch.where(i == 1, 1.0, 0.01 * (randn(k, seed=7).abs() + 0.5)), 6),
+    }
+
+
+def kernel_update(T, D, gamma, **options):
+    """What Prism subtracts from the weights for this signal and innovation, lr 1: momentum is set so that the step finds T and D."""
+    beta = 0.95
+    gradient = T + D
+    weight = torch.nn.Parameter(torch.zeros(T.shape, device="cuda"))
+    optimizer = prism_optim.Prism([weight], lr=1.0, gamma=gamma, momentum=beta, nesterov=False, scale="none", **options)
+    optimizer.state[weight]["momentum"].copy_((T - (1 - beta) * gradient) / beta)
+    weight.grad = gradient.float()
+    optimizer.step()
+    return -weight.detach().double()
+
+
+def stacked(T, D, gamma):
+    """[T; γD] with the shorter side along the columns."""
+    return torch.cat([T, gamma * D]) if T.shape[0] >= T.shape[1] else torch.cat([T.T, gamma * D.T])
+
+
+def unstacked(S, like):
+    top = S[: max(like.shape)]
+    return top if like.shape[0] >= like.shape[1] else top.T
+
+
+def exact(T, D, gamma, coefficients):
+    polynomials, bound = SETS[coefficients]
+    S = stacked(T, D, gamma)
+    U, sigma, Vh = torch.linalg.svd(S / (S.norm() * bound), full_matrices=False)
+    for c in polynomials:
+        sigma = sigma * sum(a * sigma ** (2 * i) for i, a in enumerate(c))
+    return unstacked((U * sigma) @ Vh, T)
+
+
+def literal_bf16(T, D, gamma):
+    """Jordan's iteration on the stack with everything in bfloat16, as Muon is usually run."""
+    X = stacked(T, D, gamma).bfloat16()
+    X = X / X.norm()
+    for a, b, c in SETS["jordan"][0]:
+        A = X.T @ X
+        X = a * X + X @ (b * A + c * A @ A)
+    return unstacked(X, T).double()
+
+
+def error(actual, expected):
+    return ((actual - expected).norm() / expected.norm()).item()
+
+
+@pytest.mark.parametrize("coefficients", SETS)
+@pytest.mark.parametrize("gamma", [0, 0.1, 1, 10])
+@pytest.mark.parametrize("shape", [(700, 512), (512, 512), (128, 520), (96, 64)], ids=str)
+def test_the_update_is_closer_to_float64_than_the_literal_iteration_in_bfloat16(shape, gamma, coefficients):
+    report = []
+    for name, T in spectra(*shape).items():
+        T = T.float().double()
+        D = randn(*shape, seed=9)
+        D = (D * T.norm() / D.norm()).float().double()
+        ours = error(kernel_update(T, D, gamma, coefficients=coefficients), exact(T, D, gamma, coefficients))
+        literal = error(literal_bf16(T, D, gamma), exact(T, D, gamma, "jordan"))
+        report.append((name, f"{ours:.1e}", f"{literal:.1e}", ours <= 1.2 * literal))
+    print(report)
+    assert all(line[-1] for line in report), report
+
+
+@pytest.mark.parametrize("magnitude", [1e-30, 1e-10, 1e10, 1e30])
+def test_the_update_does_not_depend_on_the_gradients_magnitude(magnitude):
+    T, D = randn(96, 64, seed=1), randn(96, 64, seed=2)
+    plain = kernel_update(T, D, 1.0)
+    torch.testing.assert_close(kernel_update(T * magnitude, D * magnitude, 1.0), plain, rtol=0, atol=2e-3)
+
+
+SHAPES = [(1, 1), (1, 7), (7, 1), (7, 7), (129, 65), (65, 129), (300, 260), (40, 24, 16), (5000, 129), (129, 5000), (3, 5, 2)]
+OPTIONS = {
+    "prism": ("Prism", {}),
+    "prism-plain-momentum": ("Prism", {"nesterov": False, "gamma": 0.5}),
+    "prism-minimax9": ("Prism", {"coefficients": "minimax9"}),
+    "prism-polar_express": ("Prism", {"coefficients": "polar_express"}),
+    "prism-you": ("Prism", {"coefficients": "you"}),
+    "prism-bias_correction": ("Prism", {"bias_correction": True}),
+    "prism-gamma_schedule": ("Prism", {"gamma_schedule": {"kind": "linear", "total": 10}}),
+    "prism-left": ("Prism", {"side": "left"}),
+    "prism-right": ("Prism", {"side": "right"}),
+    "prism-maximize": ("Prism", {"maximize": True, "weight_decay": 0.1}),
+    "prism-ema": ("Prism", {"covariance": "ema", "covariance_beta": 0.9}),
+    "muon": ("Muon", {"weight_decay": 0.1}),
+    "muon-minimax9": ("Muon", {"coefficients": "minimax9"}),
+    "tikhonov": ("TikhonovMuon", {"damping": 0.5}),
+    "adamw": ("AdamW", {"weight_decay": 0.1}),
+    "adamw-amsgrad": ("AdamW", {"amsgrad": True}),
+    "adam": ("Adam", {"weight_decay": 0.1}),
+    "adagrad": ("AdaGrad", {"weight_decay": 0.1, "lr_decay": 0.1}),
+    "rmsprop": ("RMSprop", {"weight_decay": 0.1}),
+    "rmsprop-centered": ("RMSprop", {"centered": True, "momentum": 0.9}),
+}
+
+
+def run(kind, options, device, *, steps=3, dtype=torch.float32, shapes=SHAPES, lr=0.02):
+    make = torch.Generator().manual_seed(0)
+    params = [torch.nn.Parameter(torch.randn(s, generator=make).to(dtype).to(device)) for s in shapes]
+    optimizer = getattr(prism_optim, kind)(params, lr=lr, **options)
+    for _ in range(steps):
+        for p in params:
+            p.grad = torch.randn(p.shape, generator=make).to(dtype).to(device)
+        optimizer.step()
+    return [p.detach() for p in params], [optimizer.state[p] for p in params]
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_three_steps_are_those_of_the_plain_code(name, dtype):
+    kind, options = OPTIONS[name]
+    options = options | ({"master_weights": True} if dtype == torch.bfloat16 else {})
+    there, there_state = run(kind, options, "cuda", dtype=dtype)
+    here, here_state = run(kind, options, "cpu", dtype=dtype)
+    spectral = kind in ("Prism", "Muon", "TikhonovMuon")
+    for shape, actual, expected, state, wanted in zip(SHAPES, there, here, there_state, here_state, strict=True):
+        assert set(state) == set(wanted)
+        for key, value in wanted.items():
+            tolerance = 2e-2 if spectral and key == "master" else 1e-5
+            torch.testing.assert_close(state[key].cpu(), value, rtol=tolerance, atol=tolerance, msg=lambda m, k=key, s=shape: f"{s} {k}: {m}")
+        moved = (expected - actual.cpu()).abs().max() / 0.02
+        assert moved <= (0.02 * max(shape) ** 0.5 if spectral else 1e-3) + (1 if dtype == torch.bfloat16 else 0), (shape, moved)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_without_damping_prism_is_muon_bit_for_bit(dtype):
+    prism, _ = run("Prism", {"gamma": 0, "weight_decay": 0.1}, "cuda", dtype=dtype)
+    muon, _ = run("Muon", {"weight_decay": 0.1}, "cuda", dtype=dtype)
+    torch.testing.assert_close(prism, muon, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_two_runs_are_bit_equal(name):
+    kind, options = OPTIONS[name]
+    first, second = (run(kind, options, "cuda") for _ in range(2))
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+
+
+def test_a_zero_gradient_gives_a_zero_update():
+    weight = torch.nn.Parameter(torch.ones(40, 30, device="cuda"))
+    optimizer = prism_optim.Prism([weight], lr=1.0, coefficients="minimax9")
+    weight.grad = torch.zeros_like(weight)
+    optimizer.step()
+    assert (weight == 1).all()
+
+
+def test_a_parameter_without_gradient_stays_as_it_is():
+    params = [torch.nn.Parameter(randn(20, 12, seed=i, dtype=torch.float32)) for i in range(3)]
+    optimizer = prism_optim.Prism(params, lr=0.1)
+    for p in (params[0], params[2]):
+        p.grad = torch.ones_like(p)
+    before = [p.detach().clone() for p in params]
+    optimizer.step()
+    assert torch.equal(params[1], before[1]) and (optimizer.state[params[1]]["momentum"] == 0).all()
+    assert not torch.equal(params[0], before[0]) and not torch.equal(params[2], before[2])
+    assert (optimizer.state[params[2]]["momentum"] != 0).all()
