@@ -8,6 +8,8 @@
 #include <set>
 
 #include "prism/io/error.h"
+#include "prism/io/file.h"
+#include "prism/model/hugging_face.h"
 #include "prism/optim/adamw.h"
 #include "prism/optim/registry.h"
 
@@ -176,6 +178,11 @@ void add_run_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(
       ConfigKey::real("compare.tolerance", 0.02, "A rate is good when its held-out loss is this close to the best.")
           .above(0));
+  keys.push_back(ConfigKey::string("compare.baseline", kAuto,
+                                   "Whom the others are compared with; auto: the best whose optimizer is not prism."));
+  keys.push_back(
+      ConfigKey::string("compare.prompt", "", "Text that each best model continues in the end; empty: none."));
+  keys.push_back(ConfigKey::integer("compare.sample_tokens", 48, "Tokens of such a continuation.").at_least(1));
 }
 
 template <typename Make>
@@ -187,8 +194,25 @@ auto as_user_error(const std::string& who, Make make) {
   }
 }
 
-void set_size(int64_t& field, const Config& config, const char* key) {
-  if (!config.is(key, kAuto)) field = config.integer(key);
+std::vector<std::pair<const char*, int64_t*>> sizes_of(model::ModelConfig& model) {
+  return {{"model.layers", &model.layers},     {"model.width", &model.width},       {"model.heads", &model.heads},
+          {"model.kv_heads", &model.kv_heads}, {"model.head_dim", &model.head_dim}, {"model.mlp", &model.mlp}};
+}
+
+// That of model.init, whose sizes no key may contradict.
+model::ModelConfig imported_config(const Config& config, int64_t vocab) {
+  const auto file = std::filesystem::path(config.string("model.init")) / "config.json";
+  auto model = model::from_hugging_face_config(io::read_file(file), file.string());
+  for (const auto& [key, size] : sizes_of(model)) {
+    if (config.is(key, kAuto) || config.integer(key) == *size) continue;
+    throw Error(
+        fmt::format("{}: model.init has {}, got {}; leave the key out", config.where(key), *size, config.integer(key)));
+  }
+  if (model.vocab < vocab) {
+    throw Error(fmt::format("{}: the model has {} embeddings, the tokenizer {} tokens", config.where("model.init"),
+                            model.vocab, vocab));
+  }
+  return model;
 }
 
 void fill(Config& config, const char* key, const nlohmann::json& value) {
@@ -213,17 +237,14 @@ const io::ConfigTable& config_table() {
 io::Config make_config() { return io::Config(config_table()); }
 
 model::ModelConfig model_config(const Config& config, int64_t vocab) {
+  if (!config.string("model.init").empty()) return imported_config(config, vocab);
   auto model = model::preset(config.string("model.preset"));
-  const auto preset_head = model.width / model.heads;
-  set_size(model.layers, config, "model.layers");
-  set_size(model.width, config, "model.width");
-  set_size(model.heads, config, "model.heads");
-  set_size(model.kv_heads, config, "model.kv_heads");
-  set_size(model.mlp, config, "model.mlp");
-  set_size(model.context, config, "train.context");
-  model.head_dim =
-      config.is("model.head_dim", kAuto) && model.head_dim == preset_head ? model.width / model.heads : model.head_dim;
-  set_size(model.head_dim, config, "model.head_dim");
+  const bool head_follows = model.head_dim == model.width / model.heads;
+  for (const auto& [key, field] : sizes_of(model)) {
+    if (!config.is(key, kAuto)) *field = config.integer(key);
+  }
+  if (head_follows && config.is("model.head_dim", kAuto)) model.head_dim = model.width / model.heads;
+  if (!config.is("train.context", kAuto)) model.context = config.integer("train.context");
   if (!config.is("model.rope_theta", kAuto)) model.rope_theta = config.real("model.rope_theta");
   model.tied = config.boolean("model.tied");
   model.vocab = vocab;
@@ -278,6 +299,9 @@ OptimizerPair optimizer_options(const Config& config) {
                                 {"total", config.integer("train.steps")},
                                 {"decay", std::max<int64_t>(1, config.integer("train.steps") / 5)}};
     if (!config.is("optimizer.gamma_schedule", "wsd")) values["gamma_schedule"].erase("decay");
+  } else if (config.real("optimizer.gamma_floor") != 0) {
+    throw Error(fmt::format("{}: it needs an optimizer.gamma_schedule other than \"constant\"",
+                            config.where("optimizer.gamma_floor")));
   }
   const auto betas = config.reals("optimizer.aux_betas");
   OptimizerPair pair;
@@ -290,15 +314,18 @@ OptimizerPair optimizer_options(const Config& config) {
   return pair;
 }
 
-void resolve(Config& config, const model::ModelConfig& model) {
-  fill(config, "model.layers", model.layers);
-  fill(config, "model.width", model.width);
-  fill(config, "model.heads", model.heads);
-  fill(config, "model.kv_heads", model.kv_heads);
-  fill(config, "model.head_dim", model.head_dim);
-  fill(config, "model.mlp", model.mlp);
+void resolve(Config& config, int64_t vocab) {
+  auto model = model_config(config, vocab);
+  for (const auto& [key, size] : sizes_of(model)) fill(config, key, *size);
   fill(config, "model.rope_theta", model.rope_theta);
-  fill(config, "train.context", model.context);
+  // An imported model may know sequences far longer than anyone wants to train on.
+  fill(config, "train.context", std::min(model.context, model::preset(config.string("model.preset")).context));
+  if (config.integer("train.context") > model.context) {
+    throw Error(fmt::format("{}: the model's longest sequence is {}, got {}", config.where("train.context"),
+                            model.context, config.integer("train.context")));
+  }
+  config.assign("model.tied", model.tied, config.where("model.tied"));
+  config.assign("data.vocab", vocab, config.where("data.vocab"));
   if (config.is("schedule.kind", "wsd")) fill(config, "schedule.decay", schedule(config).decay);
   const auto pair = optimizer_options(config);
   const auto options = pair.matrices->to_json();

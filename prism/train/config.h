@@ -29,8 +29,9 @@ struct OptimizerPair {
 // A key of [optimizer] that the chosen optimizer does not have is refused by name.
 OptimizerPair optimizer_options(const io::Config& config);
 
-// Writes what "auto" stood for into the configuration: model numbers, the chosen optimizer's options, context, decay.
-void resolve(io::Config& config, const model::ModelConfig& model);
+// Writes what "auto" stood for into the configuration: model numbers, the chosen optimizer's options, context, decay,
+// and the vocabulary of the tokenizer that was found or trained.
+void resolve(io::Config& config, int64_t vocab);
 
 // Checks what needs no data and no model: numbers that must fit together, the optimizer's options.
 void check(const io::Config& config);

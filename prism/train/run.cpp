@@ -16,6 +16,7 @@
 #include "prism/train/checkpoint.h"
 #include "prism/train/config.h"
 #include "prism/train/machine.h"
+#include "prism/train/run_page.h"
 #include "prism/train/summary.h"
 
 namespace prism::train {
@@ -32,6 +33,8 @@ bool may_change(std::string_view key) {
   return false;
 }
 
+}  // namespace
+
 void refuse_other_run(const io::Config& wanted, const io::Config& stored, const fs::path& folder) {
   std::vector<std::string> differences;
   for (const auto& key : wanted.table().keys()) {
@@ -46,6 +49,8 @@ void refuse_other_run(const io::Config& wanted, const io::Config& stored, const 
                           folder.string(), fmt::join(differences, "; ")));
 }
 
+namespace {
+
 void set_up_torch(const io::Config& config) {
   if (const auto threads = config.integer("run.threads"); threads > 0) at::set_num_threads(static_cast<int>(threads));
   const bool deterministic = config.boolean("train.deterministic");
@@ -53,42 +58,10 @@ void set_up_torch(const io::Config& config) {
   at::globalContext().setDeterministicCuDNN(deterministic);
 }
 
-void refuse_other_sizes(const io::Config& config, const model::ModelConfig& model) {
-  const std::pair<const char*, int64_t> sizes[] = {
-      {"model.layers", model.layers},     {"model.width", model.width},       {"model.heads", model.heads},
-      {"model.kv_heads", model.kv_heads}, {"model.head_dim", model.head_dim}, {"model.mlp", model.mlp}};
-  for (const auto& [key, size] : sizes) {
-    if (config.is(key, "auto") || config.integer(key) == size) continue;
-    throw Error(
-        fmt::format("{}: model.init has {}, got {}; leave the key out", config.where(key), size, config.integer(key)));
-  }
-}
-
 model::Qwen2 make_model(const io::Config& config, const Dataset& dataset, at::Device device) {
   const auto init = config.string("model.init");
-  if (init.empty())
-    return {model_config(config, dataset.tokenizer.size()), static_cast<uint64_t>(config.integer("train.seed")),
-            device};
-  auto model = model::import_hugging_face(init, device).model;
-  refuse_other_sizes(config, model.config());
-  if (model.config().vocab < dataset.tokenizer.size()) {
-    throw Error(fmt::format("{}: the model has {} embeddings, the tokenizer {} tokens", config.where("model.init"),
-                            model.config().vocab, dataset.tokenizer.size()));
-  }
-  return model;
-}
-
-io::Config resolved(io::Config config, const Dataset& dataset, const model::ModelConfig& model) {
-  auto sizes = model;
-  // An imported model may know sequences far longer than anyone wants to train on.
-  sizes.context = std::min(model.context, model::preset(config.string("model.preset")).context);
-  resolve(config, sizes);
-  if (config.integer("train.context") > model.context) {
-    throw Error(fmt::format("{}: the model's longest sequence is {}, got {}", config.where("train.context"),
-                            model.context, config.integer("train.context")));
-  }
-  config.assign("data.vocab", dataset.tokenizer.size(), config.where("data.vocab"));
-  return config;
+  if (!init.empty()) return model::import_hugging_face(init, device).model;
+  return {model_config(config, dataset.tokenizer.size()), static_cast<uint64_t>(config.integer("train.seed")), device};
 }
 
 class Run {
@@ -102,11 +75,11 @@ class Run {
     }
     check(config);
     set_up_torch(config);
-    auto model = make_model(config, dataset, device_of(config.string("run.device")));
-    config_ = resolved(config, dataset, model.config());
+    config_ = config;
+    resolve(*config_, dataset.tokenizer.size());
     if (stored) refuse_other_run(*config_, *stored, folder_);
     reset_peak_memory();
-    trainer_.emplace(*config_, dataset, std::move(model));
+    trainer_.emplace(*config_, dataset, make_model(*config_, dataset, device_of(config.string("run.device"))));
   }
 
   RunResult operator()() {
@@ -218,6 +191,7 @@ class Run {
     result.step = state_.step;
     result.summary = summarize(folder_, *trainer_, dataset_, state_, result);
     io::write_file_atomically(folder_ / "summary.json", result.summary.dump(2) + "\n");
+    write_run_page(folder_);
     return result;
   }
 

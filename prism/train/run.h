@@ -48,6 +48,9 @@ struct RunResult {
 // checkpoint.*, metrics.*, run.*, train.steps, train.eval_* and train.max_skips may change.
 RunResult run(const io::Config& config, const Dataset& dataset, const RunOptions& options);
 
+// Throws prism::Error that names the keys in which two complete configurations differ, but for those that may.
+void refuse_other_run(const io::Config& wanted, const io::Config& stored, const std::filesystem::path& folder);
+
 // The configuration an interrupted or finished run in this folder was made with; nothing where there is none.
 std::optional<io::Config> stored_config(const std::filesystem::path& folder);
 

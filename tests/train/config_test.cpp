@@ -101,7 +101,7 @@ TEST(TrainConfig, ResolvedReadsBackToTheSameRun) {
   for (const auto& name : optimizer_names()) {
     auto config = with({"optimizer.name=" + name, "data.path=x", "run.out=y"});
     const auto model = train::model_config(config, 500);
-    train::resolve(config, model);
+    train::resolve(config, 500);
     auto again = make_config();
     again.read_toml(config.to_toml(), "written");
     EXPECT_EQ(again.to_toml(), config.to_toml());

@@ -14,7 +14,7 @@ using train::Trainer;
 namespace {
 
 io::Config completed(io::Config config, const train::Dataset& dataset) {
-  train::resolve(config, train::model_config(config, dataset.tokenizer.size()));
+  train::resolve(config, dataset.tokenizer.size());
   return config;
 }
 

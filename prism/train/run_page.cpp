@@ -1,0 +1,200 @@
+#include "prism/train/run_page.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <map>
+
+#include "prism/io/file.h"
+#include "prism/io/json.h"
+#include "prism/io/json_lines.h"
+#include "prism/report/page.h"
+#include "prism/train/run.h"
+
+namespace prism::train {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+void add_point(json& curve, const json& line, const char* value) {
+  for (const char* key : {"step", "tokens", "seconds"}) curve[key].push_back(line.at(key));
+  curve["loss"].push_back(line.at(value));
+}
+
+std::optional<double> constant_gamma(const io::Config& config) {
+  const auto name = config.string("optimizer.name");
+  if (name == "muon") return 0;
+  if (name != "prism" || !config.is("optimizer.gamma_schedule", "constant") ||
+      config.integer("optimizer.gamma_warmup") > 0)
+    return {};
+  return config.real("optimizer.gamma");
+}
+
+json page_spectra(const fs::path& folder, const io::Config& config) {
+  json records = json::array();
+  if (!fs::exists(folder / "spectra.jsonl")) return records;
+  const auto gamma = constant_gamma(config);
+  for (const auto& line : io::read_json_lines(folder / "spectra.jsonl")) {
+    json record = {{"step", line.at("step")}, {"matrix", line.at("name")}};
+    for (const char* key : {"snr", "gain", "theory", "singular_values", "weight_norm", "update_norm"})
+      record[key] = line.at(key);
+    if (gamma) record["gamma"] = *gamma;
+    records.push_back(std::move(record));
+  }
+  return records;
+}
+
+std::string grouped(int64_t number) {
+  auto text = std::to_string(number);
+  for (auto i = static_cast<int64_t>(text.size()) - 3; i > 0; i -= 3) text.insert(static_cast<size_t>(i), ",");
+  return text;
+}
+
+std::string loss_text(const json& loss) {
+  return loss.is_number() ? fmt::format("{:.4f}", loss.get<double>()) : "none";
+}
+
+std::string text_of(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+json page_summary(const json& summary, const std::string& label) {
+  const auto status = summary.at("status").get<std::string>();
+  json sentences = json::array();
+  sentences.push_back({{"tone", "headline"},
+                       {"text", fmt::format("**{}** reached a held-out loss of **{}** after {} steps.", label,
+                                            loss_text(summary.at("val_loss")), grouped(summary.at("step")))}});
+  sentences.push_back({{"text", fmt::format("{} parameters, {} of them in hidden matrices, trained on {} tokens.",
+                                            grouped(summary.at("parameters")), grouped(summary.at("matrix_parameters")),
+                                            grouped(summary.at("tokens")))}});
+  if (status != "finished")
+    sentences.push_back({{"tone", "caution"}, {"text", fmt::format("This run is {}.", status)}});
+  if (summary.contains("diagnosis")) sentences.push_back({{"tone", "caution"}, {"text", summary.at("diagnosis")}});
+  if (summary.at("skipped") > 0) {
+    sentences.push_back(
+        {{"tone", "caution"},
+         {"text", fmt::format("{} steps were not finite and changed nothing.", grouped(summary.at("skipped")))}});
+  }
+  return sentences;
+}
+
+}  // namespace
+
+json read_summary(const fs::path& folder) {
+  const auto file = folder / "summary.json";
+  return io::parse_json(io::read_file(file), file.string());
+}
+
+std::string optimizer_label(const std::string& name) {
+  static const std::map<std::string, std::string> labels = {{"prism", "PRISM"},
+                                                            {"muon", "Muon"},
+                                                            {"tikhonovmuon", "Tikhonov Muon"},
+                                                            {"adamw", "AdamW"},
+                                                            {"adam", "Adam"},
+                                                            {"adagrad", "AdaGrad"},
+                                                            {"rmsprop", "RMSprop"},
+                                                            {"ssd", "SSD"},
+                                                            {"rmsspectral", "RMSspectral"},
+                                                            {"adaspectral", "ADAspectral"},
+                                                            {"shampoo", "Shampoo"},
+                                                            {"soap", "SOAP"}};
+  const auto found = labels.find(name);
+  return found == labels.end() ? name : found->second;
+}
+
+json page_run(const fs::path& folder, const std::string& optimizer_id) {
+  const auto config = *stored_config(folder);
+  const auto summary = read_summary(folder);
+  json train = json::object(), val = json::object(), norms = json::object();
+  for (const auto& line : io::read_json_lines(folder / "metrics.jsonl")) {
+    add_point(train, line, "loss");
+    if (line.contains("val_loss")) add_point(val, line, "val_loss");
+    if (line.contains("weight_norm")) {
+      norms["step"].push_back(line.at("step"));
+      norms["weight"].push_back(line.at("weight_norm"));
+    }
+  }
+  json run = {{"optimizer", optimizer_id},
+              {"lr", config.real("optimizer.lr")},
+              {"seed", config.integer("train.seed")},
+              {"status", summary.at("status")},
+              {"loss", summary.at("loss")},
+              {"val_loss", summary.at("val_loss")},
+              {"seconds", summary.at("timing").at("seconds")},
+              {"folder", folder.filename().string()},
+              {"spectra", page_spectra(folder, config)}};
+  if (summary.at("status") != "finished") run["stopped_step"] = summary.at("step");
+  if (!train.empty()) run["train"] = std::move(train);
+  if (!val.empty()) run["val"] = std::move(val);
+  if (!norms.empty()) run["norms"] = std::move(norms);
+  return run;
+}
+
+json page_routing(const json& summary, const std::string& optimizer_id) {
+  json rows = json::array();
+  for (const auto& line : summary.at("routing")) {
+    rows.push_back({{"parameter", line.at("name")},
+                    {"shape", line.at("shape")},
+                    {"to", optimizer_label(line.at("optimizer"))},
+                    {"rule", line.at("rule")}});
+  }
+  return {{"optimizer", optimizer_id}, {"rows", std::move(rows)}};
+}
+
+json page_memory(const json& summary) {
+  const auto weights = summary.at("parameters").get<int64_t>() * 4;
+  return {{"weights", weights},
+          {"gradients", weights},
+          {"optimizer", summary.at("optimizer_state_bytes")},
+          {"peak", summary.at("memory").at("peak_bytes")}};
+}
+
+json page_facts(const json& summary) {
+  json machine = json::array(), corpus = json::array();
+  for (const auto& [key, value] : summary.at("machine").items()) machine.push_back({key, text_of(value)});
+  const auto& data = summary.at("data");
+  for (const auto& source : data.at("sources")) {
+    corpus.push_back(
+        {"text", fmt::format("{} files, {} bytes", grouped(source.at("files")), grouped(source.at("bytes")))});
+    corpus.push_back({"hash of the text", source.at("hash")});
+  }
+  corpus.push_back({"training tokens", grouped(data.at("train_tokens"))});
+  corpus.push_back({"held-out tokens", grouped(data.at("val_tokens"))});
+  corpus.push_back({"vocabulary", grouped(data.at("vocab"))});
+  corpus.push_back({"tokenizer", data.at("tokenizer")});
+  return {{{"title", "Machine"}, {"rows", machine}}, {{"title", "Corpus"}, {"rows", corpus}}};
+}
+
+json page_document(const fs::path& folder) {
+  const auto config = *stored_config(folder);
+  const auto summary = read_summary(folder);
+  const auto name = config.string("optimizer.name");
+  const auto label = optimizer_label(name);
+  const auto& timing = summary.at("timing");
+  auto run = page_run(folder, name);
+  run["best"] = true;
+  return {{"kind", "train"},
+          {"title", folder.filename().string()},
+          {"summary", page_summary(summary, label)},
+          {"highlights",
+           {{{"value", loss_text(summary.at("val_loss"))}, {"label", "held-out loss"}},
+            {{"value", loss_text(summary.at("loss"))}, {"label", "training loss"}},
+            {{"value", grouped(static_cast<int64_t>(timing.at("tokens_per_s").get<double>()))},
+             {"label", "tokens per second"}},
+            {{"value", fmt::format("{:.1f} %", 100 * timing.at("optimizer_share").get<double>())},
+             {"label", "of a step is the optimizer"}}}},
+          {"optimizers",
+           {{{"id", name},
+             {"label", label},
+             {"step_ms", timing.at("step_ms")},
+             {"optimizer_ms", timing.at("optimizer_ms")},
+             {"memory", page_memory(summary)}}}},
+          {"runs", {run}},
+          {"routing", {page_routing(summary, name)}},
+          {"facts", page_facts(summary)},
+          {"config", config.to_toml()},
+          {"command", fmt::format("prism train --config {} --out NEW_FOLDER", (folder / "config.toml").string())}};
+}
+
+void write_run_page(const fs::path& folder) { report::Page(page_document(folder)).write(folder / "report.html"); }
+
+}  // namespace prism::train

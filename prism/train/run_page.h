@@ -1,0 +1,24 @@
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace prism::train {
+
+// What a page (prism/report/page.h) shows of a run, read from its folder.
+
+nlohmann::json page_run(const std::filesystem::path& folder, const std::string& optimizer_id);  // an entry of `runs`
+nlohmann::json page_routing(const nlohmann::json& summary, const std::string& optimizer_id);    // an entry of `routing`
+nlohmann::json page_memory(const nlohmann::json& summary);          // `memory` of an optimizer
+nlohmann::json page_facts(const nlohmann::json& summary);           // machine and corpus, for `facts`
+nlohmann::json page_document(const std::filesystem::path& folder);  // the page of one run
+
+nlohmann::json read_summary(const std::filesystem::path& folder);
+
+// How people write the name of an optimizer: "PRISM", "AdamW", "Muon" …
+std::string optimizer_label(const std::string& name);
+
+void write_run_page(const std::filesystem::path& folder);  // report.html
+
+}  // namespace prism::train
