@@ -1,0 +1,87 @@
+#include "prism/compare/compare.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "prism/cli/command.h"
+#include "prism/cli/config_options.h"
+#include "prism/cli/dataset_lines.h"
+#include "prism/cli/interrupt.h"
+#include "prism/cli/numbers.h"
+#include "prism/cli/progress.h"
+#include "prism/compare/words.h"
+#include "prism/io/error.h"
+#include "prism/train/config.h"
+
+namespace prism::cli {
+namespace {
+
+std::string progress_text(const compare::CompareProgress& p) {
+  return fmt::format("run {}/{}  {}  step {}/{}  loss {:.4f}  {} tokens/s  optimizer {:.0f} %  ETA {}", p.run, p.runs,
+                     p.name, p.inner.step, p.inner.steps, p.inner.loss,
+                     grouped(static_cast<int64_t>(p.inner.tokens_per_s)), 100 * p.inner.optimizer_share,
+                     in_time(p.eta_s));
+}
+
+std::string command_text(const ConfigOptions& options) {
+  std::string text = "prism compare";
+  if (options.file) text += " --config " + *options.file;
+  for (const auto& setting : options.settings) text += fmt::format(" --set '{}'", setting);
+  return text + (options.out ? " --out " + *options.out : "");
+}
+
+std::string plain(std::string text) {  // without the marks of bold words
+  for (size_t at = 0; (at = text.find("**", at)) != text.npos;) text.erase(at, 2);
+  return text;
+}
+
+void print(const compare::Plan& plan, const compare::CompareResult& result) {
+  fmt::print("\n{}\n", compare::screen_table(result.comparison));
+  for (const auto& sentence : compare::sentences(plan, result.comparison)) fmt::print("{}\n", plain(sentence.text));
+  for (const auto& sample : result.samples) {
+    for (const auto& contender : plan.contenders()) {
+      if (contender.id == sample.optimizer)
+        fmt::print("\n{}, at its best rate, continues:\n{}{}\n", contender.label, sample.prompt, sample.text);
+    }
+  }
+  fmt::print("\n{}\n", (plan.folder() / "report.html").string());
+}
+
+int compare_optimizers(const ConfigOptions& options) {
+  auto config = train::make_config();
+  options.apply(config);
+  const compare::Plan plan(config);
+  ProgressLine line;
+  const auto folder = config.is("data.cache", "auto") ? (plan.folder() / "data").string() : config.string("data.cache");
+  const auto dataset = open_dataset(config, folder, line);
+  const Interrupt interrupt;
+  compare::CompareOptions run;
+  run.stop = &interrupt.signal();
+  run.command = command_text(options);
+  run.progress = [&](const compare::CompareProgress& p) {
+    if (line.due()) line.update(progress_text(p));
+  };
+  run.note = [&](const std::string& text) { line.note(text); };
+  const auto result = compare::compare(plan, dataset, run);
+  line.clear();
+  if (result.interrupted) {
+    fmt::print("saved; the same command goes on with it: {}\n", run.command);
+    return 128 + interrupt.signal();
+  }
+  print(plan, result);
+  return 0;
+}
+
+}  // namespace
+
+Command compare_command() {
+  return {"compare", "Compare optimizers fairly: own rate for each, same start, same data",
+          "prism compare --config configs/demo.toml --out runs/demo", [](CLI::App& app) -> Action {
+            auto options = std::make_shared<ConfigOptions>();
+            options->attach(app);
+            return [options] { return compare_optimizers(*options); };
+          }};
+}
+
+}  // namespace prism::cli
