@@ -76,7 +76,7 @@ Rule object(std::vector<Field> fields) {
     for (const auto& [name, rule] : fields) {
       const bool optional = name.ends_with('?');
       const auto key = name.substr(0, name.size() - (optional ? 1 : 0));
-      const auto path = where.empty() ? key : where + "." + key;
+      const auto path = where.empty() ? key : fmt::format("{}.{}", where, key);
       known.insert(key);
       if (const auto found = value.find(key); found != value.end()) {
         rule(*found, path);
@@ -177,7 +177,10 @@ Rule spectrum_rule() {
 }
 
 Rule run_rule() {
-  const auto losses = curve({{"step", kSteps}, {"tokens?", kNumbers}, {"seconds?", kNumbers}, {"loss", kNumbers}});
+  const std::vector<Field> losses = {
+      {"step", kSteps}, {"tokens?", kNumbers}, {"seconds?", kNumbers}, {"loss", kNumbers}};
+  auto with_extremes = losses;
+  with_extremes.insert(with_extremes.end(), {{"low?", kNumbers}, {"high?", kNumbers}});
   return object({{"optimizer", kText},
                  {"lr", kNotNegative},
                  {"seed", kInteger},
@@ -188,8 +191,8 @@ Rule run_rule() {
                  {"val_loss?", kNumber},
                  {"seconds?", kNumber},
                  {"folder?", kText},
-                 {"train?", losses},
-                 {"val?", losses},
+                 {"train?", curve(with_extremes)},
+                 {"val?", curve(losses)},
                  {"norms?", curve({{"step", kSteps}, {"weight", kNumbers}})},
                  {"spectra?", list(spectrum_rule())}});
 }

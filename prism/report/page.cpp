@@ -77,7 +77,7 @@ std::string filled(std::string_view text, const std::map<std::string_view, std::
 
 Page::Page(nlohmann::json document) : document_(std::move(document)) {
   check_document(document_);
-  thin_document(document_);
+  for (auto& run : document_.at("runs")) thin_run(run);
 }
 
 std::string Page::html() const {

@@ -46,8 +46,10 @@ namespace prism::report {
 //     best?           true: at the optimizer's best rate, so shown at first
 //     stopped_step?, loss?, val_loss?, seconds?    where it stopped early, last losses, training time
 //     folder?         text
-//     train?          {step, tokens?, seconds?, loss}: lists of equal length, steps ascending
-//     val?            the same, of the held-out loss
+//     train?          {step, tokens?, seconds?, loss, low?, high?}: lists of equal length, steps ascending; low and
+//     high are
+//                     the extremes where a point stands for several steps
+//     val?            {step, tokens?, seconds?, loss}, of the held-out loss
 //     norms?          {step, weight}: Frobenius norm over the matrices
 //     spectra?        list of records, one per matrix and recorded step
 //       step, matrix    number; name of the parameter

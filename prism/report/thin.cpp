@@ -15,6 +15,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
 // `count` of 0 … size−1, evenly spread, both ends among them.
 std::vector<size_t> spread(size_t size, size_t count) {
   std::vector<size_t> chosen;
@@ -37,41 +39,48 @@ void round_numbers(json& list) {
 }
 
 double finite_or_nan(const json& number) {
-  const double value = number.is_number() ? number.get<double>() : std::numeric_limits<double>::quiet_NaN();
-  return std::isfinite(value) ? value : std::numeric_limits<double>::quiet_NaN();
+  const double value = number.is_number() ? number.get<double>() : kNan;
+  return std::isfinite(value) ? value : kNan;
 }
 
+json numbers(const std::vector<double>& values) {  // null for NaN
+  json list = json::array();
+  for (const double value : values) list.push_back(std::isnan(value) ? json() : json(value));
+  return list;
+}
+
+// Mean of `loss` and extremes of `low` and `high`, which are `loss` itself where points were single steps.
 void thin_losses(json& curve) {
-  const auto losses = curve.at("loss");
-  const size_t size = losses.size();
-  json mean = json::array();
-  json low = json::array();
-  json high = json::array();
+  const json losses = curve.at("loss");
+  const json lows = curve.value("low", losses);
+  const json highs = curve.value("high", losses);
   std::vector<size_t> middles;
+  std::vector<double> mean;
+  std::vector<double> low;
+  std::vector<double> high;
   for (size_t group = 0; group < kMostPoints; ++group) {
-    const size_t begin = group * size / kMostPoints;
-    const size_t end = (group + 1) * size / kMostPoints;
+    const size_t begin = group * losses.size() / kMostPoints;
+    const size_t end = (group + 1) * losses.size() / kMostPoints;
     double sum = 0;
-    double least = std::numeric_limits<double>::infinity();
-    double most = -least;
+    double least = kNan;
+    double most = kNan;
     int64_t count = 0;
     for (size_t i = begin; i < end; ++i) {
       const double loss = finite_or_nan(losses[i]);
-      if (std::isnan(loss)) continue;
-      sum += loss;
-      least = std::min(least, loss);
-      most = std::max(most, loss);
-      ++count;
+      sum += std::isnan(loss) ? 0 : loss;
+      count += std::isnan(loss) ? 0 : 1;
+      least = std::fmin(least, finite_or_nan(lows[i]));
+      most = std::fmax(most, finite_or_nan(highs[i]));
     }
     middles.push_back((begin + end - 1) / 2);
-    mean.push_back(count > 0 ? json(sum / static_cast<double>(count)) : json());
-    low.push_back(count > 0 ? json(least) : json());
-    high.push_back(count > 0 ? json(most) : json());
+    mean.push_back(count > 0 ? sum / static_cast<double>(count) : kNan);
+    low.push_back(least);
+    high.push_back(most);
   }
   for (auto& [key, list] : curve.items()) list = picked(list, middles);
-  curve["loss"] = std::move(mean);
-  curve["low"] = std::move(low);
-  curve["high"] = std::move(high);
+  curve["loss"] = numbers(mean);
+  curve["low"] = numbers(low);
+  curve["high"] = numbers(high);
 }
 
 void thin_by_picking(json& curve) {
@@ -100,18 +109,16 @@ void thin_spectra(json& records) {
 
 }  // namespace
 
-void thin_document(json& document) {
-  for (auto& run : document.at("runs")) {
-    if (run.contains("train") && run["train"].at("step").size() > kMostPoints) thin_losses(run["train"]);
-    for (const auto* key : {"val", "norms"}) {
-      if (run.contains(key)) thin_by_picking(run[key]);
-    }
-    for (const auto* key : {"train", "val", "norms"}) {
-      if (!run.contains(key)) continue;
-      for (auto& [ignored, list] : run[key].items()) round_numbers(list);
-    }
-    if (run.contains("spectra")) thin_spectra(run["spectra"]);
+void thin_run(json& run) {
+  if (run.contains("train") && run["train"].at("step").size() > kMostPoints) thin_losses(run["train"]);
+  for (const auto* key : {"val", "norms"}) {
+    if (run.contains(key)) thin_by_picking(run[key]);
   }
+  for (const auto* key : {"train", "val", "norms"}) {
+    if (!run.contains(key)) continue;
+    for (auto& [ignored, list] : run[key].items()) round_numbers(list);
+  }
+  if (run.contains("spectra")) thin_spectra(run["spectra"]);
 }
 
 }  // namespace prism::report

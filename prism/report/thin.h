@@ -9,7 +9,8 @@ inline constexpr size_t kMostPoints = 1000;    // of a curve
 inline constexpr size_t kMostDirections = 48;  // of a spectrum
 inline constexpr size_t kMostSteps = 8;        // of one run's spectra
 
-// Makes the lists of a checked document short enough for a page.
+// Makes the lists of a page's run short enough, in place. The page does so itself; who reads many long runs thins each
+// before the next. Doing it again changes nothing.
 //   train      of more than kMostPoints points, as many groups of neighbours: `loss` becomes the mean of a group's
 //   finite
 //              losses, so that smoothing it is smoothing the run; `low` and `high` keep its smallest and largest, so
@@ -17,6 +18,6 @@ inline constexpr size_t kMostSteps = 8;        // of one run's spectra
 //   val, norms every k-th point, the last always.
 //   spectra    of the recorded steps evenly spread ones, first and last always; of a record's directions likewise.
 // Numbers of all these lists are kept to six significant digits.
-void thin_document(nlohmann::json& document);
+void thin_run(nlohmann::json& run);
 
 }  // namespace prism::report

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <fstream>
 #include <set>
 
+#include "prism/io/atomic_file.h"
 #include "prism/io/error.h"
 #include "prism/report/crc32c.h"
 #include "prism/report/protobuf.h"
@@ -83,7 +83,7 @@ TEST(EventWriter, NamesEachFileAfterTheOnesAlreadyThere) {
   const TemporaryFolder folder;
   std::vector<std::string> names;
   for (int i = 0; i < 4; ++i) names.push_back(EventWriter(folder.path(), i).path().filename().string());
-  std::ofstream(folder / "events.out.tfevents.9000000000.elsewhere.1");  // a clock ahead of ours
+  io::write_file_atomically(folder / "events.out.tfevents.9000000000.elsewhere.1", "");  // a clock ahead of ours
   names.push_back(EventWriter(folder.path(), 4).path().filename().string());
   EXPECT_TRUE(std::ranges::is_sorted(names));
   EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), names.size());
@@ -92,7 +92,7 @@ TEST(EventWriter, NamesEachFileAfterTheOnesAlreadyThere) {
 
 TEST(EventWriter, SaysWhereItCannotWrite) {
   const TemporaryFolder folder;
-  std::ofstream(folder / "file") << "x";
+  io::write_file_atomically(folder / "file", "x");
   EXPECT_TRUE(io::contains(io::message_of<Error>([&] { EventWriter(folder / "file", 0); }), "file"));
 }
 

@@ -169,6 +169,13 @@ TEST(Thinning, KeepsTheMeanAndTheExtremesOfALongCurve) {
   EXPECT_EQ(thin["loss"][600].get<double>(), 4.22222);  // (45 − 7)/9, to six digits
 }
 
+TEST(Thinning, DoneTwiceChangesNothing) {
+  auto document = small_document();
+  document["runs"][0]["train"] = curve(2500);
+  thin_run(document["runs"][0]);
+  EXPECT_EQ(embedded(document), document);
+}
+
 TEST(Thinning, EndsWhereAllLossesOfAGroupAreUnknown) {
   auto document = small_document();
   document["runs"][0]["train"] = curve(3 * kMostPoints);
