@@ -37,8 +37,11 @@ std::vector<Command> commands();  // all, in the order of the help
 // Parses, runs, reports; returns the exit status.
 int run(int argc, const char* const* argv);
 
+Command compare_command();
 Command data_command();
 Command doctor_command();
+Command export_command();
+Command generate_command();
 Command tokenizer_command();
 Command train_command();
 

@@ -5,6 +5,9 @@ namespace prism::cli {
 std::vector<Command> commands() {
   return {
       train_command(),
+      compare_command(),
+      export_command(),
+      generate_command(),
       tokenizer_command(),
       data_command(),
       doctor_command(),

@@ -1,6 +1,7 @@
 // For tests against other implementations. FOLDER is a Hugging Face folder, TOKENS a JSON file with rows of token ids.
 //   model_tool create CONFIG TOKENIZER SEED OUT [bfloat16]   exports a fresh model of this config.json
 //   model_tool convert FOLDER OUT [bfloat16]                 imports and exports
+//   model_tool checkpoint FOLDER RUN STEP                    imports, and writes as a checkpoint of a run
 //   model_tool logits FOLDER TOKENS OUT                      safetensors with "logits"
 //   model_tool gradients FOLDER TOKENS OUT [recompute]       "loss", and the gradient of each parameter under its name
 //   model_tool generate FOLDER TOKENS COUNT                  greedy continuation of the first row, as a JSON list
@@ -13,11 +14,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "prism/io/atomic_file.h"
+#include "prism/io/checkpoint.h"
 #include "prism/io/error.h"
 #include "prism/io/file.h"
 #include "prism/io/safetensors.h"
 #include "prism/model/generate.h"
 #include "prism/model/hugging_face.h"
+#include "prism/model/weights.h"
 
 namespace {
 
@@ -56,6 +60,16 @@ void convert(const Arguments& a) {
   export_hugging_face(imported.model, imported.tokenizer, a[2], export_type(a, 3));
 }
 
+void checkpoint(const Arguments& a) {
+  const Imported imported = import_hugging_face(a[1]);
+  const std::filesystem::path run = a[2];
+  prism::io::CheckpointWriter writer(run / "checkpoints", std::stoll(a[3]));
+  save_weights(imported.model, writer.path() / "model.safetensors");
+  prism::io::write_file_atomically(writer.path() / "config.json", hugging_face_config(imported.model.config()));
+  writer.commit();
+  imported.tokenizer.save(run / "tokenizer.json");
+}
+
 void gradients(const Arguments& a) {
   Qwen2 model = load_model(a[1]);
   model.set_recompute(a.size() > 4);
@@ -81,6 +95,8 @@ void run(const Arguments& a) {
     create(a);
   } else if (command == "convert" && a.size() >= 3) {
     convert(a);
+  } else if (command == "checkpoint" && a.size() == 4) {
+    checkpoint(a);
   } else if (command == "logits" && a.size() == 4) {
     write(a[3], {{"logits", load_model(a[1]).forward(read_tokens(a[2]))}});
   } else if (command == "gradients" && a.size() >= 4) {
@@ -88,7 +104,7 @@ void run(const Arguments& a) {
   } else if (command == "generate" && a.size() == 4) {
     continue_greedily(a);
   } else {
-    throw prism::Error("expected: model_tool create | convert | logits | gradients | generate …");
+    throw prism::Error("expected: model_tool create | convert | checkpoint | logits | gradients | generate …");
   }
 }
 

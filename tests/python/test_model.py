@@ -2,24 +2,18 @@
 
 import json
 import math
-import os
-import pathlib
-import subprocess
 
 import pytest
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-tokenizers = pytest.importorskip("tokenizers")
+pytest.importorskip("transformers")
+import tokenizers  # noqa: E402
+import torch  # noqa: E402
+import transformers  # noqa: E402
+from hf_models import END_OF_TEXT, VOCAB, make_config, random_model, save, tool, train_tokenizer  # noqa: E402
 from safetensors import safe_open  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 from torch.nn.functional import cross_entropy, silu  # noqa: E402
-from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-TOOL = ROOT / os.environ.get("PRISM_BUILD_DIR", "build/release") / "tests/model/model_tool"
-END_OF_TEXT = "<|endoftext|>"
-VOCAB = 400
+from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
 # tied or not; full attention, grouped queries, one key-value head; heads wider than the residual stream
 SHAPES = {
@@ -37,51 +31,9 @@ def one_thread():
     torch.set_num_threads(1)
 
 
-def tool(*arguments, status=0):
-    if not TOOL.exists():
-        pytest.fail(f"{TOOL} is missing: build the tests first (make test), or set PRISM_BUILD_DIR")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    result = subprocess.run([TOOL, *map(str, arguments)], capture_output=True, timeout=600, env=environment)
-    assert result.returncode == status, result.stderr.decode()
-    return result.stdout.decode() if status == 0 else result.stderr.decode()
-
-
-def make_config(**changes):
-    sizes = {"vocab_size": VOCAB, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3}
-    return Qwen2Config(**{**sizes, "max_position_embeddings": 96, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}, **changes})
-
-
-def random_model(**changes):
-    """transformers makes biases zero, norms one and all logits alike: here everything differs."""
-    model = Qwen2ForCausalLM(make_config(**changes)).eval()
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            noise = torch.randn(parameter.shape, generator=generator)
-            if parameter.dim() == 2:
-                parameter.copy_(noise * (1.5 / math.sqrt(parameter.shape[1])))
-            else:
-                parameter.copy_(0.5 * noise + ("norm" in name))
-    return model
-
-
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def tokenizer_file(tmp_path_factory):
-    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.normalizer = normalizers.NFC()
-    pattern = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(pattern), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=VOCAB - 20, special_tokens=[END_OF_TEXT], initial_alphabet=alphabet, show_progress=False)
-    tokenizer.train_from_iterator([pathlib.Path(__file__).read_text()], trainer)
-    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    tokenizer.save(str(path))
-    return path
+    return train_tokenizer(tmp_path_factory.mktemp("tokenizer") / "tokenizer.json")
 
 
 @pytest.fixture
@@ -105,12 +57,6 @@ def our_logits(folder, tokens_file, tmp_path):
 def their_logits(model, ids):
     with torch.no_grad():
         return model(ids).logits.float()
-
-
-def save(model, tokenizer_file, folder, **options):
-    model.save_pretrained(folder, **options)
-    (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
-    return folder
 
 
 @pytest.mark.parametrize("shape", SHAPES)

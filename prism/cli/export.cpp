@@ -1,0 +1,49 @@
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "prism/cli/command.h"
+#include "prism/cli/model_source.h"
+#include "prism/cli/numbers.h"
+#include "prism/cli/options.h"
+#include "prism/model/hugging_face.h"
+
+namespace prism::cli {
+namespace {
+
+using model::ExportType;
+
+struct ExportOptions {
+  std::string source, out;
+  ExportType type = ExportType::kFloat32;
+};
+
+int export_model(const ExportOptions& options) {
+  const OpenedModel opened = open_model(options.source);
+  for (const auto& text : opened.skipped) fmt::print(stderr, "prism export: skipped {}\n", text);
+  model::export_hugging_face(opened.model, opened.tokenizer, options.out, options.type);
+  fmt::print("{}: {} parameters in {}, from {}\n", options.out, grouped(opened.model.config().parameters()),
+             options.type == ExportType::kFloat32 ? "float32" : "bfloat16", opened.from.string());
+  return 0;
+}
+
+Action attach(CLI::App& app) {
+  auto options = std::make_shared<ExportOptions>();
+  add_path(app, "source", options->source, "Run, checkpoint or Hugging Face folder")->required();
+  add_path(app, "--out", options->out, "New folder to write")->required();
+  add_choice<ExportType>(app, "--dtype", options->type,
+                         {{"float32", ExportType::kFloat32}, {"bfloat16", ExportType::kBfloat16}},
+                         "Type of the weights");
+  return [options] { return export_model(*options); };
+}
+
+}  // namespace
+
+Command export_command() {
+  return {"export", "Write a trained model as a Hugging Face folder",
+          "prism export runs/a --out hf/ --dtype bfloat16\n"
+          "python -c \"import transformers as t; print(t.AutoModelForCausalLM.from_pretrained('hf'))\"",
+          attach};
+}
+
+}  // namespace prism::cli
