@@ -51,7 +51,7 @@ bench:  ## time one step of every optimizer, here and in torch
 	@$(BUILD) release-bench
 	@PYTHON="$(PY)" bench/run.sh
 
-format:  ## lay out all C++ sources with clang-format
+format:  ## lay out all C++ and JavaScript sources with clang-format
 	@tools/setup.sh lint
 	@tools/lint.sh format
 

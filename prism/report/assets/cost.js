@@ -7,36 +7,45 @@ function unitTicks(most, base, width) {
 }
 
 // rows: { one, total, parts: [{ value, name, own }] }, own parts in the optimizer's colour, the others neutral.
-function drawBars(canvas, rows, { format, label, base }) {
-  const { theme, width } = canvas;
+function drawBars(canvas, rows, {format, label, base}) {
+  const {theme, width} = canvas;
   const row = 46;
   const height = rows.length * row + 44;
-  if (!rows.length) return drawNothing(canvas, "All optimizers are switched off.");
+  if (!rows.length) return drawNothing(canvas, 'All optimizers are switched off.');
   const most = Math.max(...rows.map((one) => one.total));
-  const plot = new Plot(canvas, { left: 0, top: 0, width: width - 8, height, gutter: 0 }, { domain: [0, most * 1.02], ticks: unitTicks(most, base, width), format, label }, { domain: [0, 1], ticks: [] });
-  const zones = rows.map(({ one, total, parts, text }, i) => {
+  const plot = new Plot(
+      canvas, {left: 0, top: 0, width: width - 8, height, gutter: 0},
+      {domain: [0, most * 1.02], ticks: unitTicks(most, base, width), format, label}, {domain: [0, 1], ticks: []});
+  const zones = rows.map(({one, total, parts, text}, i) => {
     const style = styleOf(one.id, theme);
     const y = plot.box.top + i * row;
-    const group = svg("g", { "data-key": one.id });
+    const group = svg('g', {'data-key': one.id});
     plot.layer.append(group);
-    write(group, 0, y + 11, one.label, { size: 12.5, weight: 600, color: theme.ink });
-    write(group, width - 8, y + 11, text, { size: 12, anchor: "end", color: theme.muted });
+    write(group, 0, y + 11, one.label, {size: 12.5, weight: 600, color: theme.ink});
+    write(group, width - 8, y + 11, text, {size: 12, anchor: 'end', color: theme.muted});
     let at = 0;
     let neutral = 0;
     for (const part of parts) {
       const [from, to] = [plot.x(at), plot.x(at + part.value)];
       const color = part.own ? style.color : mix(theme.muted, theme.page, 0.48 + 0.17 * (neutral++ % 3));
-      group.append(svg("rect", { x: from.toFixed(1), y: y + 18, width: Math.max(0, to - from - 1).toFixed(1), height: 15, fill: color }));
+      group.append(
+          svg('rect',
+              {x: from.toFixed(1), y: y + 18, width: Math.max(0, to - from - 1).toFixed(1), height: 15, fill: color}));
       at += part.value;
     }
-    return { y: y + 4, one, style, parts, total };
+    return {y: y + 4, one, style, parts, total};
   });
   const probe = (px, py) => {
     const zone = zones.find((candidate) => py >= candidate.y && py < candidate.y + row - 8);
     if (!zone) return null;
-    return { x: Math.min(Math.max(px, 0), plot.box.right), y: zone.y, heading: `${zone.one.label} · ${format(zone.total)}`, rows: zone.parts.map((part) => ({ style: undefined, name: part.name, value: format(part.value) })) };
+    return {
+      x: Math.min(Math.max(px, 0), plot.box.right),
+      y: zone.y,
+      heading: `${zone.one.label} · ${format(zone.total)}`,
+      rows: zone.parts.map((part) => ({style: undefined, name: part.name, value: format(part.value)}))
+    };
   };
-  return { height, probe };
+  return {height, probe};
 }
 
 function timeFigure() {
@@ -44,32 +53,42 @@ function timeFigure() {
   if (!timed.length) return null;
   const rows = () => timed.filter((one) => visible(one.id)).map((one) => {
     const own = Math.min(one.optimizer_ms ?? 0, one.step_ms);
-    const share = known(one.optimizer_ms) ? ` · optimizer ${formatPercent(own / one.step_ms)}` : "";
-    return { one, total: one.step_ms, text: formatMilliseconds(one.step_ms) + share, parts: [{ name: "optimizer", value: own, own: true }, { name: "forward, backward, data", value: one.step_ms - own }] };
+    const share = known(one.optimizer_ms) ? ` · optimizer ${formatPercent(own / one.step_ms)}` : '';
+    return {
+      one,
+      total: one.step_ms,
+      text: formatMilliseconds(one.step_ms) + share,
+      parts: [{name: 'optimizer', value: own, own: true}, {name: 'forward, backward, data', value: one.step_ms - own}]
+    };
   });
   return new Figure({
-    id: "step-time", title: "Time of a step",
-    note: "Median training step. Coloured: the optimizer's own share; grey: forward, backward and data.",
-    draw: (canvas) => drawBars(canvas, rows(), { format: formatMilliseconds, label: "time of a step", base: 1000 }),
+    id: 'step-time',
+    title: 'Time of a step',
+    note: 'Median training step. Coloured: the optimizer\'s own share; grey: forward, backward and data.',
+    draw: (canvas) => drawBars(canvas, rows(), {format: formatMilliseconds, label: 'time of a step', base: 1000}),
   });
 }
 
-const MEMORY_PARTS = [["optimizer", "optimizer state"], ["weights", "weights"], ["gradients", "gradients"]];
+const MEMORY_PARTS = [['optimizer', 'optimizer state'], ['weights', 'weights'], ['gradients', 'gradients']];
 
 function memoryFigure() {
   const measured = optimizers.filter((one) => one.memory && Object.values(one.memory).some(known));
   if (!measured.length) return null;
   const rows = () => measured.filter((one) => visible(one.id)).map((one) => {
-    const parts = MEMORY_PARTS.filter(([key]) => known(one.memory[key])).map(([key, name]) => ({ name, value: one.memory[key], own: key === "optimizer" }));
+    const parts = MEMORY_PARTS.filter(([key]) => known(one.memory[key]))
+                      .map(([key, name]) => ({name, value: one.memory[key], own: key === 'optimizer'}));
     const sum = parts.reduce((total, part) => total + part.value, 0);
     const total = Math.max(sum, one.memory.peak ?? 0);
-    if (known(one.memory.peak) && total > sum) parts.push({ name: parts.length ? "activations and the rest" : "peak", value: total - sum });
-    const state = known(one.memory.optimizer) ? ` · optimizer state ${formatBytes(one.memory.optimizer)}` : "";
-    return { one, total, text: formatBytes(total) + state, parts };
+    if (known(one.memory.peak) && total > sum)
+      parts.push({name: parts.length ? 'activations and the rest' : 'peak', value: total - sum});
+    const state = known(one.memory.optimizer) ? ` · optimizer state ${formatBytes(one.memory.optimizer)}` : '';
+    return {one, total, text: formatBytes(total) + state, parts};
   });
   return new Figure({
-    id: "memory", title: "Memory",
-    note: "Peak while training. Coloured: the optimizer's state; then weights, gradients, and activations with all the rest.",
-    draw: (canvas) => drawBars(canvas, rows(), { format: formatBytes, label: "memory", base: 1024 }),
+    id: 'memory',
+    title: 'Memory',
+    note:
+        'Peak while training. Coloured: the optimizer\'s state; then weights, gradients, and activations with all the rest.',
+    draw: (canvas) => drawBars(canvas, rows(), {format: formatBytes, label: 'memory', base: 1024}),
   });
 }

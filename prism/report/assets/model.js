@@ -1,6 +1,6 @@
 // The document of the page (prism/report/page.h says what is in it) and what several figures ask of it.
 
-const report = JSON.parse(document.getElementById("document").textContent);
+const report = JSON.parse(document.getElementById('document').textContent);
 const optimizers = report.optimizers ?? [];
 const runs = report.runs ?? [];
 
@@ -15,14 +15,15 @@ const tolerance = report.tolerance ?? 0.02;
 
 const visible = (id) => !view.hidden.has(id);
 // Nothing to tell apart, no legend.
-const legendOf = (list) => (optimizers.length > 1 ? () => list.map(({ id, label, index }) => ({ key: id, label, index })) : undefined);
+const legendOf = (list) =>
+    (optimizers.length > 1 ? () => list.map(({id, label, index}) => ({key: id, label, index})) : undefined);
 const styleOf = (id, theme) => look(optimizerById.get(id).index, theme);
 
 function runName(run, among) {
-  const { label } = optimizerById.get(run.optimizer);
+  const {label} = optimizerById.get(run.optimizer);
   const others = among.filter((other) => other.optimizer === run.optimizer);
-  const rate = others.some((other) => other.lr !== run.lr) ? ` · ${formatRate(run.lr)}` : "";
-  const seed = others.some((other) => other.lr === run.lr && other.seed !== run.seed) ? ` · seed ${run.seed}` : "";
+  const rate = others.some((other) => other.lr !== run.lr) ? ` · ${formatRate(run.lr)}` : '';
+  const seed = others.some((other) => other.lr === run.lr && other.seed !== run.seed) ? ` · seed ${run.seed}` : '';
   return label + rate + seed;
 }
 

@@ -11,7 +11,8 @@ function linearTicks(low, high, count) {
   if (!(high > low)) return [low];
   const step = niceStep(high - low, count);
   const ticks = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i) ticks.push(Number((i * step).toPrecision(12)));
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i)
+    ticks.push(Number((i * step).toPrecision(12)));
   return ticks;
 }
 
@@ -34,7 +35,7 @@ function logTicks(low, high, count) {
   return ticks;
 }
 
-function makeScale({ log, domain: [low, high], range: [from, to] }) {
+function makeScale({log, domain: [low, high], range: [from, to]}) {
   if (!(high > low)) {
     const pad = log ? 1.1 : Math.abs(low) * 0.05 || 1;
     [low, high] = log ? [low / pad, low * pad] : [low - pad, low + pad];
@@ -46,7 +47,7 @@ function makeScale({ log, domain: [low, high], range: [from, to] }) {
   const scale = (value) => from + (forward(value) - start) * factor;
   scale.invert = (pixel) => backward(start + (pixel - from) / factor);
   scale.ticks = (count) => (log ? logTicks(low, high, count) : linearTicks(low, high, count));
-  return Object.assign(scale, { domain: [low, high], range: [from, to], log: Boolean(log) });
+  return Object.assign(scale, {domain: [low, high], range: [from, to], log: Boolean(log)});
 }
 
 // The smallest and largest usable number, or nothing.
@@ -83,8 +84,9 @@ function quantile(values, q) {
 function tickFormat(ticks, format, log) {
   if (format) return format;
   if (log) return formatNumber;
-  const decimals = Math.max(0, ...ticks.map((tick) => (String(Number(tick.toPrecision(6))).split(".")[1] ?? "").length));
-  return decimals > 4 || ticks.some((tick) => String(tick).includes("e"))
-    ? (tick) => significant(tick, 1)
-    : (tick) => minus(Math.abs(tick) >= 1e4 ? formatCount(tick) : tick.toFixed(decimals));
+  const decimals =
+      Math.max(0, ...ticks.map((tick) => (String(Number(tick.toPrecision(6))).split('.')[1] ?? '').length));
+  return decimals > 4 || ticks.some((tick) => String(tick).includes('e')) ?
+      (tick) => significant(tick, 1) :
+      (tick) => minus(Math.abs(tick) >= 1e4 ? formatCount(tick) : tick.toFixed(decimals));
 }
