@@ -8,3 +8,4 @@ export ONEDNN_MAX_CPU_ISA=${ONEDNN_MAX_CPU_ISA:-AVX512_CORE_BF16}
 
 "$PYTHON" bench/optimizer_step.py build/release/bench/optimizer_step "$@"
 PYTHONPATH="build/release/python${PYTHONPATH:+:$PYTHONPATH}" "$PYTHON" bench/python_step.py
+"$PYTHON" bench/model_step.py build/release/bench/model_step
