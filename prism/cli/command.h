@@ -42,6 +42,7 @@ Command data_command();
 Command doctor_command();
 Command export_command();
 Command generate_command();
+Command inspect_command();
 Command tokenizer_command();
 Command train_command();
 

@@ -6,6 +6,7 @@ std::vector<Command> commands() {
   return {
       train_command(),
       compare_command(),
+      inspect_command(),
       export_command(),
       generate_command(),
       tokenizer_command(),

@@ -5,10 +5,8 @@
 #include "prism/io/atomic_file.h"
 #include "prism/io/checkpoint.h"
 #include "prism/io/error.h"
-#include "prism/io/file.h"
 #include "prism/model/generate.h"
 #include "prism/model/hugging_face.h"
-#include "prism/model/weights.h"
 #include "prism/report/page.h"
 #include "prism/train/config.h"
 #include "prism/train/machine.h"
@@ -109,10 +107,7 @@ Sample make_sample(const Plan& plan, const Result& result, size_t contender, con
   const auto folder = plan.run(contender, result.sweep->best.lr, plan.seeds().front()).folder;
   const auto checkpoint = io::latest_checkpoint(folder / "checkpoints").path;
   if (!checkpoint) throw std::runtime_error(fmt::format("{}: no checkpoint verifies", folder.string()));
-  const auto config_file = *checkpoint / "config.json";
-  model::Qwen2 model(model::from_hugging_face_config(io::read_file(config_file), config_file.string()), 0,
-                     train::device_of(plan.config().string("run.device")));
-  model::load_weights(model, *checkpoint / "model.safetensors");
+  const auto model = model::load_model(*checkpoint, train::device_of(plan.config().string("run.device")));
   const auto prompt = plan.config().string("compare.prompt");
   const auto ids = tokenizer.encode(prompt);
   model::GenerateOptions options;

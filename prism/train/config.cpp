@@ -12,6 +12,7 @@
 #include "prism/model/hugging_face.h"
 #include "prism/optim/adamw.h"
 #include "prism/optim/registry.h"
+#include "prism/train/machine.h"
 
 namespace prism::train {
 namespace {
@@ -345,6 +346,9 @@ void check(const Config& config) {
   schedule(config);
   optimizer_options(config);
   config.strings("data.path");
+  device_of(config.string("run.device"));
+  // A tokenizer that is given may have another vocabulary, but that decides no other number.
+  if (config.string("model.init").empty()) model_config(config, config.integer("data.vocab"));
 }
 
 }  // namespace prism::train

@@ -73,9 +73,14 @@ void MetricsWriter::write(const StepRecord& record) {
 }
 
 void MetricsWriter::write(int64_t step, const std::vector<MatrixSpectrum>& spectra) {
+  for (const auto& line : spectra_lines(step, spectra)) spectra_.append(line);
+}
+
+std::vector<json> spectra_lines(int64_t step, const std::vector<MatrixSpectrum>& spectra) {
+  std::vector<json> lines;
   for (const auto& matrix : spectra) {
     const Spectrum& s = matrix.spectrum;
-    spectra_.append({{"step", step},
+    lines.push_back({{"step", step},
                      {"name", matrix.name},
                      {"singular_values", numbers(s.singular_values)},
                      {"snr", numbers(s.snr)},
@@ -84,6 +89,7 @@ void MetricsWriter::write(int64_t step, const std::vector<MatrixSpectrum>& spect
                      {"weight_norm", numbers(matrix.weight_norm)},
                      {"update_norm", numbers(matrix.update_norm)}});
   }
+  return lines;
 }
 
 void MetricsWriter::text(const std::string& tag, const std::string& markdown) {

@@ -33,6 +33,7 @@ struct StepRecord {
 inline constexpr const char* kTimings[] = {"seconds", "step_ms", "optimizer_ms", "tokens_per_s"};
 
 nlohmann::json to_json(const StepRecord& record);
+std::vector<nlohmann::json> spectra_lines(int64_t step, const std::vector<MatrixSpectrum>& spectra);  // one per matrix
 
 // metrics.jsonl, spectra.jsonl and the TensorBoard file of a run folder, from the step after `step` on: later lines of
 // an interrupted run are cut off.

@@ -9,6 +9,7 @@
 #include "prism/io/json.h"
 #include "prism/io/json_lines.h"
 #include "prism/report/page.h"
+#include "prism/report/thin.h"
 #include "prism/train/run.h"
 
 namespace prism::train {
@@ -126,6 +127,7 @@ json page_run(const fs::path& folder, const std::string& optimizer_id) {
   if (!train.empty()) run["train"] = std::move(train);
   if (!val.empty()) run["val"] = std::move(val);
   if (!norms.empty()) run["norms"] = std::move(norms);
+  report::thin_run(run);
   return run;
 }
 

@@ -1,0 +1,119 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <thread>
+
+#include "prism/cli/command.h"
+#include "prism/cli/inspect_screen.h"
+#include "prism/cli/interrupt.h"
+#include "prism/cli/options.h"
+#include "prism/cli/output.h"
+#include "prism/cli/terminal.h"
+#include "prism/io/error.h"
+#include "prism/io/json_lines.h"
+#include "prism/io/manifest.h"
+#include "prism/report/page.h"
+#include "prism/train/inspection.h"
+#include "prism/train/run.h"
+#include "prism/train/run_page.h"
+
+namespace prism::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct InspectOptions {
+  std::string path, matrix, page;
+  std::vector<std::string> data;
+  bool watch = false;
+};
+
+std::string run_screen(const fs::path& folder, const InspectOptions& options) {
+  RunView view{folder.string(), io::read_json_lines(folder / "metrics.jsonl"), {}};
+  if (fs::exists(folder / "spectra.jsonl")) view.spectra = io::read_json_lines(folder / "spectra.jsonl");
+  return screen_of(view, options.matrix, terminal_of(stdout));
+}
+
+// Writes the screen anew every two seconds until the run has ended.
+int watch(const fs::path& folder, const InspectOptions& options) {
+  const Interrupt interrupt;
+  const auto terminal = terminal_of(stdout);
+  while (interrupt.signal() == 0) {
+    const bool ended = fs::exists(folder / "summary.json");
+    const auto screen = run_screen(folder, options);
+    if (terminal.live) fmt::print("\033[H\033[2J");
+    fmt::print("{}", screen);
+    std::fflush(stdout);
+    if (ended) return 0;
+    for (int i = 0; i < 20 && interrupt.signal() == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  return 0;  // leaving the view is not a failure of the run
+}
+
+int inspect_run(const fs::path& folder, const InspectOptions& options) {
+  if (!options.data.empty()) throw Error("--data: only for a checkpoint folder (RUN/checkpoints/step-…)");
+  if (options.watch && !options.page.empty()) throw Error("--page: not together with --watch");
+  if (options.watch) return watch(folder, options);
+  fmt::print("{}", run_screen(folder, options));
+  if (!options.page.empty()) {
+    if (!fs::exists(folder / "summary.json"))
+      throw Error(
+          fmt::format("--page: {} is still running or was killed; its page needs summary.json", folder.string()));
+    auto document = train::page_document(folder);
+    document["kind"] = "inspect";
+    report::Page(std::move(document)).write(options.page);
+    fmt::print("\n{}\n", options.page);
+  }
+  return 0;
+}
+
+int inspect_checkpoint(const fs::path& folder, const InspectOptions& options) {
+  if (options.watch) throw Error("--watch: only for a run folder");
+  io::verify_manifest(folder);
+  const auto run = fs::absolute(folder).lexically_normal().parent_path().parent_path();
+  const auto matrices = train::checkpoint_spectra(folder);
+  std::vector<nlohmann::json> spectra;
+  if (!options.data.empty()) spectra = train::batch_spectra(run, folder, options.data);
+  fmt::print("{}", screen_of(CheckpointView{folder.string(), matrices, spectra}, options.matrix, terminal_of(stdout)));
+  if (!options.page.empty()) {
+    report::Page(checkpoint_document(CheckpointView{folder.string(), matrices, spectra})).write(options.page);
+    fmt::print("\n{}\n", options.page);
+  }
+  return 0;
+}
+
+int inspect(const InspectOptions& options) {
+  const fs::path folder = options.path;
+  if (!options.page.empty()) check_writable(options.page);
+  if (fs::exists(folder / "metrics.jsonl")) return inspect_run(folder, options);
+  if (fs::exists(folder / io::kManifestName)) return inspect_checkpoint(folder, options);
+  throw Error(fmt::format(
+      "{}: expected a run folder (with metrics.jsonl) or a checkpoint folder (with manifest.json), got neither",
+      options.path));
+}
+
+}  // namespace
+
+Command inspect_command() {
+  return {
+      "inspect", "See what the optimizer sees: spectra, signal-to-noise ratios, gains and norms",
+      "prism inspect runs/a\nprism inspect runs/a --watch\nprism inspect runs/a/checkpoints/step-00001000 --data "
+      "text.txt --page inspect.html",
+      [](CLI::App& app) -> Action {
+        auto options = std::make_shared<InspectOptions>();
+        app.add_option("path", options->path, "A run folder or a checkpoint folder")->required()->type_name("FOLDER");
+        app.add_option("--matrix", options->matrix, "Show this one in full: part of its name")->type_name("NAME");
+        app.add_option("--data", options->data,
+                       "Of a checkpoint: text whose first batch gives a gradient, for SNR and gain")
+            ->type_name("PATH");
+        app.add_option("--page", options->page, "Write the same as a page")->type_name("FILE.html");
+        app.add_flag("--watch", options->watch, "Follow a run until it ends");
+        return [options] { return inspect(*options); };
+      }};
+}
+
+}  // namespace prism::cli

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "prism/cli/terminal.h"
+#include "prism/train/inspection.h"
+
+namespace prism::cli {
+
+// What `prism inspect` shows, as plain values.
+struct RunView {
+  std::string path;
+  std::vector<nlohmann::json> metrics, spectra;  // lines of the two files
+};
+
+struct CheckpointView {
+  std::string path;
+  std::vector<train::CheckpointMatrix> matrices;
+  std::vector<nlohmann::json> spectra;  // of one batch's gradient; empty without
+};
+
+// Plots of the losses, of the median SNR and gain over training, and a table of all matrices; with `matrix`, a part of
+// a name, the directions of the first that matches.
+std::string screen_of(const RunView& view, const std::string& matrix, const Terminal& terminal);
+std::string screen_of(const CheckpointView& view, const std::string& matrix, const Terminal& terminal);
+
+nlohmann::json checkpoint_document(const CheckpointView& view);  // for prism/report/page.h
+
+}  // namespace prism::cli
