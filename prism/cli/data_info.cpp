@@ -65,6 +65,10 @@ int info(const InfoOptions& options) {
   const data::Shards train(options.path, "train", hash);
   std::optional<data::Shards> val;
   if (data::has_shards(options.path, "val")) val.emplace(options.path, "val", hash);
+  if (options.verify) {
+    train.verify();
+    if (val) val->verify();
+  }
 
   const data::Identity& identity = train.identity();
   print_split(train, tokenizer);
@@ -77,11 +81,7 @@ int info(const InfoOptions& options) {
     print("", fmt::format("{} file{}, {}, hash {}", grouped(source.files), source.files == 1 ? "" : "s",
                           in_bytes(static_cast<double>(source.bytes)), source.hash));
   }
-  if (options.verify) {
-    train.verify();
-    if (val) val->verify();
-    print("verified", "the tokens of every shard have the hash they should have");
-  }
+  if (options.verify) print("verified", "the tokens of every shard have the hash they should have");
   return 0;
 }
 

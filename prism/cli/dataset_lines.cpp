@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "prism/cli/numbers.h"
+#include "prism/data/output_folder.h"
 
 namespace prism::cli {
 namespace {
@@ -28,6 +29,7 @@ std::string progress_text(const data::Progress& p) {
 }
 
 train::Dataset open_dataset(const io::Config& config, const std::filesystem::path& folder, ProgressLine& line) {
+  { const data::OutputFolder can_be_written(config.string("run.out")); }  // or say so before hours of work
   train::DatasetProgress progress;
   progress.tokenizer = [&](const text::TrainerProgress& p) {
     if (line.due()) line.update(text_of(p));

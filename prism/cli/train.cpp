@@ -99,7 +99,7 @@ Command train_command() {
             auto options = std::make_shared<TrainOptions>();
             options->config.attach(app);
             app.add_flag("--resume", options->resume,
-                         "Go on with the run in the folder, from its newest checkpoint that verifies");
+                         "Go on with the run in the folder, from its newest\ncheckpoint that verifies");
             app.add_flag("--list-keys", options->list_keys,
                          "Print every key of the configuration with its default, and end");
             return [options] { return train(*options); };
