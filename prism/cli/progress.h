@@ -21,7 +21,7 @@ class ProgressLine {
  public:
   struct Options {
     std::FILE* out = stderr;
-    std::optional<bool> live;  // as `out` is, unless given
+    std::optional<bool> live = std::nullopt;  // as `out` is, unless given
     std::chrono::duration<double> live_interval{0.1};
     std::chrono::duration<double> plain_interval{10};
   };
