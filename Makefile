@@ -18,7 +18,7 @@ test test-sanitize: export ONEDNN_MAX_CPU_ISA = AVX512_CORE_BF16
 # The targets share build folders, and Ninja keeps all cores busy by itself.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup build test test-sanitize demo bench format lint clean
+.PHONY: help setup build test test-sanitize fuzz demo bench format lint clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -41,6 +41,11 @@ test-sanitize:  ## run the C++ tests under the address and undefined-behaviour s
 	@$(CONFIGURE) sanitize
 	@$(BUILD) sanitize
 	@ctest --preset sanitize
+
+fuzz:  ## feed each reader of files broken ones for a minute, under the sanitizers
+	@tools/setup.sh build
+	@tools/setup.sh fuzz
+	@tests/fuzz/run.sh
 
 demo: build  ## fit a small network with AdamW, Muon and PRISM, and compare
 	@build/release/examples/compare_optimizers

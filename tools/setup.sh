@@ -4,6 +4,7 @@
 #   tools/setup.sh build    packages to compile with, and torch
 #   tools/setup.sh test     the same, the Python packages the tests compare with, and a browser where one can be had
 #   tools/setup.sh lint     clang-format and clang-tidy
+#   tools/setup.sh fuzz     clang with libFuzzer
 #   tools/setup.sh list     only prints the names of the library packages
 #
 # PYTHON=       interpreter that already has torch 2.11-2.15; it is checked and nothing is installed into it
@@ -20,6 +21,7 @@ readonly build_programs=(g++=g++ cmake=cmake ninja=ninja-build)
 # The report's browser test; without the font Chromium draws no letters.
 readonly browser_packages=(chromium fonts-liberation)
 readonly lint_programs=(clang-format=clang-format clang-tidy=clang-tidy)
+readonly fuzz_programs=(clang++=clang)
 # Packages that a staged .deps folder (tools/stage_deps.sh) makes unnecessary; ccache only saves time.
 readonly build_packages=(
   ccache libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev libxxhash-dev libutf8proc-dev libzstd-dev
@@ -72,6 +74,13 @@ install_browser() {
     command -v "$name" >/dev/null && return
   done
   (install_packages "${browser_packages[@]}") || [[ -z ${CI:-} ]] || die "CI needs Chromium for the browser test"
+}
+
+# The package of libFuzzer has clang's version in its name.
+install_fuzzer() {
+  echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
+    clang++ -x c++ - -fsanitize=fuzzer,address -o /dev/null 2>/dev/null ||
+    install_packages "libclang-rt-$(clang++ -dumpversion | cut -d. -f1)-dev"
 }
 
 # Prints what PYTHON lacks, without importing torch, and "checked" to show that it ran.
@@ -136,7 +145,8 @@ main() {
       ;;
     list) printf '%s\n' "${build_packages[@]}" && return ;;
     lint) mapfile -t missing < <(missing_programs "${lint_programs[@]}") ;;
-    *) die "usage: tools/setup.sh build|test|lint|list" ;;
+    fuzz) mapfile -t missing < <(missing_programs "${fuzz_programs[@]}") ;;
+    *) die "usage: tools/setup.sh build|test|lint|fuzz|list" ;;
   esac
 
   mkdir -p build
@@ -144,7 +154,11 @@ main() {
   flock 9
   install_packages "${missing[@]}"
   [[ $purpose != test ]] || install_browser
-  [[ $purpose == lint ]] || if [[ -n ${PYTHON:-} ]]; then check_given_python "$purpose"; else make_venv; fi
+  case $purpose in
+    lint) return ;;
+    fuzz) install_fuzzer && return ;;
+  esac
+  if [[ -n ${PYTHON:-} ]]; then check_given_python "$purpose"; else make_venv; fi
 }
 
 main "$@"

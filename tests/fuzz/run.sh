@@ -1,19 +1,13 @@
 #!/usr/bin/env bash
 # Builds the fuzz targets with clang and runs each for SECONDS_EACH (60) seconds under the address and
-# undefined-behaviour sanitizers. Inputs that break a target stay in build/fuzz/found. Only some targets:
+# undefined-behaviour sanitizers. Inputs that break a target stay in build/fuzz/found. `make fuzz` sets up clang and runs
+# this. Only some targets:
 #   tests/fuzz/run.sh [TARGET…]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 readonly build=build/fuzz
 readonly seconds="${SECONDS_EACH:-60}"
-
-if ! echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
-  clang++ -x c++ - -fsanitize=fuzzer,address -o /dev/null 2>/dev/null; then
-  echo "fuzz: clang with libFuzzer is needed; please run" >&2
-  echo "  sudo apt-get install -y clang libclang-rt-14-dev" >&2
-  exit 2
-fi
 
 targets=("$@")
 if [[ ${#targets[@]} -eq 0 ]]; then
