@@ -21,8 +21,8 @@ struct RunOutcome {
   nlohmann::json summary;  // summary.json
   double loss = 0;         // last held-out loss; infinity where the run diverged
   bool diverged = false;   // stopped by the guard, or ended no better than it began
-  std::vector<double> eval_tokens, eval_seconds, eval_losses;
-  std::vector<std::string> batches;  // hash of each step's batch
+  std::vector<double> eval_tokens = {}, eval_seconds = {}, eval_losses = {};
+  std::vector<std::string> batches = {};  // hash of each step's batch
 };
 
 // What is said of one contender.

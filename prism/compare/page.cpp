@@ -66,10 +66,10 @@ json page_optimizer(const Contender& contender, const Result& result, const Resu
 
 json highlights(const Comparison& comparison) {
   const auto& winner = comparison.results[comparison.winner];
-  if (!winner.sweep) return json::array();
+  if (!winner.sweep || !std::isfinite(winner.final.mean)) return json::array();
   json list = {{{"value", winner.label}, {"label", "lowest held-out loss"}},
                {{"value", fmt::format("{:.4f}", winner.final.mean)}, {"label", "its loss"}}};
-  if (winner.difference)
+  if (winner.difference && std::isfinite(winner.difference->mean))
     list.push_back({{"value", fmt::format("{:+.4f}", winner.difference->mean)},
                     {"label", "against " + comparison.results[comparison.baseline].label}});
   list.push_back({{"value", fmt::format("×{:.2g}", winner.sweep->factor())}, {"label", "range of its good rates"}});

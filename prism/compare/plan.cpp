@@ -42,6 +42,23 @@ bool is_file_name(const std::string& id) {
          id[0] != '.';
 }
 
+// What all must share: the start, the data and how the loss is measured; and what only the comparison as a whole has.
+bool is_common(std::string_view key) {
+  if (key == "model.recompute" || key == "compare.lr") return false;
+  const auto begins = [&](std::string_view section) { return key.starts_with(section); };
+  return begins("model.") || begins("data.") || begins("compare.") || key == "train.batch" || key == "train.context" ||
+         key == "train.seed" || key == "train.eval_sequences" || key == "run.out";
+}
+
+void refuse_unfair_overrides(const io::Config& config, const std::string& name) {
+  const auto overridden = config.overridden(name);
+  for (const auto& key : config.table().keys()) {
+    if (!is_common(key.name()) || overridden.where(key.name()) == config.where(key.name())) continue;
+    throw Error(fmt::format("{}: the same for all that are compared; give it outside of [compare.override.{}]",
+                            overridden.where(key.name()), name));
+  }
+}
+
 // The optimizer is what [compare.override.ID] says, else the one of that name, else that of [optimizer].
 Contender make_contender(const io::Config& config, const std::string& id) {
   if (!is_file_name(id))
@@ -66,6 +83,7 @@ Plan::Plan(const io::Config& config)
   refuse_repeated(config, "compare.optimizers", ids);
   refuse_repeated(config, "compare.seeds", seeds_);
   for (const auto& name : config.override_names()) {
+    refuse_unfair_overrides(config, name);
     if (std::find(ids.begin(), ids.end(), name) == ids.end()) {
       throw Error(
           fmt::format("[compare.override.{}]: no such name in compare.optimizers ({})", name, fmt::join(ids, ", ")));

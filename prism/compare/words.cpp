@@ -10,21 +10,20 @@
 namespace prism::compare {
 namespace {
 
-std::string loss_text(double loss) { return std::isfinite(loss) ? fmt::format("{:.4f}", loss) : "diverged"; }
-
 std::string percent(double share) { return fmt::format("{:g} %", 100 * share); }
 
 Sentence headline(const Comparison& comparison) {
   const auto& winner = comparison.results[comparison.winner];
   const auto& baseline = comparison.results[comparison.baseline];
   if (!winner.sweep) return {"Every run of every optimizer diverged.", "headline"};
-  if (comparison.winner == comparison.baseline) {
-    return {fmt::format("**{}** has the lowest held-out loss: **{:.4f}**.", winner.label, winner.final.mean),
-            "headline"};
+  if (!std::isfinite(winner.final.mean)) {
+    return {"Every optimizer diverged with at least one seed at its best rate.", "headline"};
   }
-  return {fmt::format("**{}** has the lowest held-out loss: **{:.4f}**, {:.4f} below {}, the best of the others.",
-                      winner.label, winner.final.mean, baseline.final.mean - winner.final.mean, baseline.label),
-          "headline"};
+  auto text = fmt::format("**{}** has the lowest held-out loss: **{:.4f}**", winner.label, winner.final.mean);
+  if (comparison.winner != comparison.baseline && std::isfinite(baseline.final.mean)) {
+    text += fmt::format(", {:.4f} below {}, the baseline", baseline.final.mean - winner.final.mean, baseline.label);
+  }
+  return {text + ".", "headline"};
 }
 
 Sentence certainty(const Plan& plan, const Comparison& comparison) {
@@ -45,6 +44,7 @@ Sentence certainty(const Plan& plan, const Comparison& comparison) {
     parts.push_back(fmt::format("{} {} ({:+.4f}, {} interval {:+.4f} to {:+.4f})", result.label, verdict,
                                 result.difference->mean, percent(kConfidence), low, high));
   }
+  if (parts.empty()) return {"No two optimizers finished with every seed, so none can be compared.", "caution"};
   return {fmt::format("Against {}, best rate against best rate, paired over {} seeds: {}.",
                       comparison.results[comparison.baseline].label, judging, fmt::join(parts, "; ")),
           "plain"};
@@ -77,6 +77,12 @@ void add_warnings(const Comparison& comparison, std::vector<Sentence>& list) {
     }
     if (!rates.empty())
       list.push_back({fmt::format("{} diverged at {}.", result.label, fmt::join(rates, ", ")), "caution"});
+    for (const auto& [seed, loss] : result.losses) {
+      if (std::isfinite(loss)) continue;
+      list.push_back({fmt::format("{} diverged at its best rate, {}, with seed {}.", result.label,
+                                  rate_text(result.sweep->best.lr), seed),
+                      "caution"});
+    }
   }
 }
 
@@ -100,7 +106,7 @@ std::string tolerance_text(const Result& result) {
 std::vector<Sentence> sentences(const Plan& plan, const Comparison& comparison) {
   std::vector<Sentence> list = {headline(comparison)};
   if (comparison.results[comparison.winner].sweep) {
-    list.push_back(certainty(plan, comparison));
+    if (comparison.results.size() > 1) list.push_back(certainty(plan, comparison));
     add_tolerance(plan, comparison, list);
   }
   add_warnings(comparison, list);

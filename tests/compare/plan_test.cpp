@@ -1,0 +1,77 @@
+#include "prism/compare/plan.h"
+
+#include <gtest/gtest.h>
+
+#include "prism/io/error.h"
+#include "tests/compare/helpers.h"
+
+namespace prism::compare {
+namespace {
+
+std::string refusal(const std::vector<std::string>& settings) {
+  try {
+    plan_of(settings);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(Plan, IsTheGridOfOptimizersAndRatesWithTheFirstSeed) {
+  const Plan plan = plan_of({"compare.optimizers=muon,prism", "compare.lr=0.04,0.01,0.02", "compare.seeds=7,8,9"});
+  const auto sweep = plan.sweep();
+  ASSERT_EQ(sweep.size(), 6u);
+  EXPECT_EQ(sweep[0].folder, std::filesystem::path("out") / "runs" / "muon-lr0.01-seed7") << "rates ascending";
+  EXPECT_EQ(sweep[5].folder.filename(), "prism-lr0.04-seed7");
+  for (const auto& run : sweep) {
+    EXPECT_EQ(run.config.integer("train.seed"), 7);
+    EXPECT_EQ(run.config.real("optimizer.lr"), run.lr);
+    EXPECT_EQ(run.config.string("run.out"), run.folder.string());
+    EXPECT_EQ(run.config.string("optimizer.name"), run.contender == 0 ? "muon" : "prism");
+  }
+  EXPECT_EQ(plan.total_runs(), 6u + 2 * 2) << "the other seeds at one rate each";
+  EXPECT_EQ(plan.run(1, 0.02, 9).folder.filename(), "prism-lr0.02-seed9");
+}
+
+TEST(Plan, LetsEachOptimizerOverrideAnyKey) {
+  const Plan plan =
+      plan_of({"compare.optimizers=muon,prism-ema,big", "compare.lr=0.01,0.02", "optimizer.weight_decay=0.1",
+               "compare.override.prism-ema.optimizer.name=prism", "compare.override.prism-ema.optimizer.covariance=ema",
+               "compare.override.prism-ema.compare.lr=0.005", "compare.override.big.optimizer.name=adamw",
+               "compare.override.big.optimizer.weight_decay=0.3", "compare.override.big.train.clip=7"});
+  const auto& contenders = plan.contenders();
+  EXPECT_EQ(contenders[1].label, "PRISM ema");
+  EXPECT_EQ(contenders[1].config.string("optimizer.covariance"), "ema");
+  EXPECT_EQ(contenders[1].config.real("optimizer.weight_decay"), 0.1) << "what is not overridden stays";
+  EXPECT_EQ(contenders[1].rates, std::vector<double>{0.005}) << "a grid of its own";
+  EXPECT_EQ(contenders[2].config.string("optimizer.name"), "adamw");
+  EXPECT_EQ(contenders[2].config.real("train.clip"), 7);
+  EXPECT_EQ(plan.sweep().size(), 2u + 1 + 2);
+}
+
+TEST(Plan, RefusesWhatCannotBeCompared) {
+  EXPECT_TRUE(contains(refusal({"compare.lr=0.1"}), "compare.optimizers"));
+  EXPECT_TRUE(contains(refusal({"compare.optimizers=muon"}), "compare.lr"));
+  EXPECT_TRUE(contains(refusal({"compare.optimizers=muon,muon", "compare.lr=0.1"}), "expected each once"));
+  EXPECT_TRUE(contains(refusal({"compare.optimizers=mon", "compare.lr=0.1"}), "\"mon\" is no optimizer"));
+  EXPECT_TRUE(contains(refusal({"compare.optimizers=a/b", "compare.lr=0.1"}), "expected a name of letters"));
+  EXPECT_TRUE(contains(refusal({"compare.optimizers=muon", "compare.lr=0.1", "compare.override.prism.train.clip=1"}),
+                       "no such name in compare.optimizers"));
+  EXPECT_TRUE(
+      contains(refusal({"compare.optimizers=muon", "compare.lr=0.1", "compare.baseline=adamw"}), "compare.baseline"));
+}
+
+TEST(Plan, RefusesOverridesThatWouldChangeTheDataOrTheStart) {
+  const std::vector<std::string> base = {"compare.optimizers=muon,prism", "compare.lr=0.1"};
+  for (const std::string key : {"model.width=64", "data.vocab=300", "train.seed=3", "train.batch=8", "train.context=16",
+                                "compare.seeds=3", "run.out=elsewhere"}) {
+    auto settings = base;
+    settings.push_back("compare.override.prism." + key);
+    EXPECT_TRUE(contains(refusal(settings), key.substr(0, key.find('=')))) << key << ": " << refusal(settings);
+  }
+}
+
+}  // namespace
+}  // namespace prism::compare
