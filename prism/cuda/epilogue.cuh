@@ -40,20 +40,4 @@ __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) { return __fl
 // W ← keep·W − lr·u. 16-bit weights are rounded once, at the end.
 __device__ inline float updated(float W, float u, Write write) { return fmaf(-write.lr, u, write.keep * W); }
 
-// How a symmetric n×n result is cut into tiles of `Rows`×`2·Rows`: those that touch the lower triangle, row after row. Rows 2p and 2p + 1 of
-// tiles have p + 1 each.
-struct TriangleTile {
-  int row, column;
-};
-__host__ __device__ inline int triangle_tiles(int tile_rows) {
-  const int pairs = tile_rows / 2;
-  return pairs * (pairs + 1) + (tile_rows % 2) * (pairs + 1);
-}
-__host__ __device__ inline TriangleTile triangle_tile(int index) {
-  int p = 0;
-  while ((p + 1) * (p + 2) <= index) ++p;
-  const int rest = index - p * (p + 1);
-  return {2 * p + rest / (p + 1), rest % (p + 1)};
-}
-
 }  // namespace prism::cuda

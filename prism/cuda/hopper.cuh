@@ -38,6 +38,26 @@ __device__ inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
 // A barrier of `threads` threads of the block; 0 is __syncthreads'.
 __device__ inline void named_barrier(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
+// The two blocks of a cluster.
+__device__ inline uint32_t cluster_rank() {
+  uint32_t rank = 0;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+__device__ inline void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+// Arrives at the barrier of the same place in block `rank`.
+__device__ inline void barrier_arrive_at(uint64_t* barrier, uint32_t rank) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
+      "}\n" ::"r"(shared_address(barrier)), "r"(rank)
+      : "memory");
+}
+
 // Copies one box of a tensor map to shared memory; the barrier counts its bytes. What lies outside the tensor arrives as zero.
 __device__ inline void load_box(const CUtensorMap* map, void* destination, uint64_t* barrier, int x, int y, int z) {
   asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(
@@ -45,7 +65,28 @@ __device__ inline void load_box(const CUtensorMap* map, void* destination, uint6
                "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z)
                : "memory");
 }
-__device__ inline void prefetch_map(const CUtensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
+// The same into both blocks of the cluster, at the same place, counted by the barrier of each.
+__device__ inline void load_box_for_both(const CUtensorMap* map, void* destination, uint64_t* barrier, int x, int y, int z) {
+  constexpr uint16_t kBoth = 3;
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::
+          "r"(shared_address(destination)),
+      "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z), "h"(kBoth)
+      : "memory");
+}
+// Copies a box of shared memory to the tensor; what lies outside it is not written. The thread that stores also waits.
+__device__ inline void store_box(const CUtensorMap* map, const void* source, int x, int y, int z) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map), "r"(shared_address(source)),
+               "r"(x), "r"(y), "r"(z)
+               : "memory");
+}
+__device__ inline void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+__device__ inline void store_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }  // sources may be overwritten
+__device__ inline void store_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+// What a thread wrote to shared memory becomes visible to the copy engine.
+__device__ inline void store_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+__device__ inline void prefetch_L2(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
 
 template <int Registers>
 __device__ inline void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers)); }
@@ -66,13 +107,20 @@ __device__ inline uint64_t descriptor(uint32_t address, int chunk) {
   return kSwizzle128 | kEightRows | static_cast<uint64_t>(chunk >> 4) << 16 | (address & 0x3FFFF) >> 4;
 }
 
-// Four 8×8 blocks of 16-bit elements from the registers of a warp to rows of 16 bytes in shared memory, plain or transposed.
+// Four 8×8 blocks of 16-bit elements between the registers of a warp and rows of 16 bytes in shared memory, plain or transposed.
 __device__ inline void store_blocks(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d)
                : "memory");
 }
 __device__ inline void store_blocks_transposed(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+
+__device__ inline void load_blocks(uint32_t address, uint32_t (&r)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
                : "memory");
 }
 

@@ -9,28 +9,33 @@
 namespace prism::cuda {
 
 // The matrices of the iteration. Zs rotate: the first Z becomes Q.
-enum Buffer { kA, kA_low, kU, kV, kZ0, kZ1, kZ2, kBuffers, kNone = -1 };
+enum Buffer { kA, kA_low, kS, kS_low, kZ0, kZ1, kZ2, kBuffers, kNone = -1 };
 
-// One product X·Yᵀ of buffers (+ X_low·Yᵀ or X·Y_lowᵀ) with its result (prism/cuda/product.h, Epilogue::Matrix), scales of operands included.
+// One product X·Yᵀ of buffers, X or Y perhaps of two halves, and its result alpha·XYᵀ + c1·C1 + diagonal·I (prism/cuda/product.h).
 struct IterationProduct {
   Buffer X, Y, X_low = kNone, Y_low = kNone;
   bool symmetric = true;
-  float alpha = 1, c1 = 0, c2 = 0, diagonal = 0, y1 = 0, y2 = 0;
-  Buffer C1 = kNone, C1_low = kNone, C2 = kNone;
-  Buffer high = kNone, low = kNone, second = kNone;
+  float alpha = 1, c1 = 0, diagonal = 0;
+  Buffer C1 = kNone;
+  Buffer high = kNone, low = kNone;
 };
 
-// For R of trace 1/bound²:  A = R (or R − I);  Z = c₀ + c₁A + c₂A² + …;  Q ← QZ;  R ← ZRZ.
+// For R of trace 1/bound², with A = R or R − I rounded to fp16:
+//   degree 2   Z = c₂A² + c₁A + c₀
+//   degree 4   S = A² + pA + q;  Z = c₄S² + ρ₁A + ρ₀     the square completed: two products, both squares. Horner's rule would cancel terms a
+//              hundred times as large as Z where R is large, and diverge on matrices with one or two dominant singular values
+//   Q ← QZ;  R ← ZRZ
 // Every buffer holds its matrix times a power of two that takes the largest value the iteration can reach well below fp16's 65504: entries of
 // a symmetric matrix are bounded by its largest eigenvalue, and those by the polynomials.
 struct Iteration {
-  float A_scale;       // at the start: A = A_scale·R, split into kA and kA_low
-  bool A_split;        // whether the first step reads kA_low
+  float A_scale;  // at the start: A = A_scale·R, split into kA and kA_low
+  bool A_split;   // whether the first step reads kA_low
   std::vector<IterationProduct> products;
-  Buffer Q;            // the result
+  Buffer Q;  // the result
   float Q_scale;
 };
 
+// Steps of three or five coefficients.
 Iteration plan_iteration(const std::vector<GramStep>& steps, double bound);
 
 }  // namespace prism::cuda

@@ -48,7 +48,7 @@ struct MatrixStack {
 
 // One step of the iteration on the Gram matrix R (prism/linalg/gram.h).
 struct GramStep {
-  std::vector<double> c = {};  // Z = c₀ + c₁A + c₂A² + …; three coefficients or more
+  std::vector<double> c = {};  // Z = c₀ + c₁A + c₂A² + …; three coefficients or five
   bool centred = false;   // A = R − I instead of R
   bool split = false;     // RZ and ZRZ on operands of two fp16 halves
 };

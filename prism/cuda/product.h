@@ -29,8 +29,7 @@ struct Term {
 };
 
 // What becomes of the sums P(i, j).
-//   Matrix    v = alpha·P + c1·C1 + c2·C2 + beta·C + diagonal·I, stored as fp16: high = v, low = v − high, second = y1·C1 + y2·v, or
-//             as float32 into C
+//   Matrix    v = alpha·P + c1·C1 + beta·C + diagonal·I, stored as fp16: high = v and low = v − high, or as float32 into C
 //   Weights   W ← (1 − lr·λ)W − lr·alpha·P
 // alpha and beta may have a factor for each matrix. The powers of two by which fp16 operands are scaled are in these numbers; they keep
 // the entries that matter, and their low halves, within fp16's normal numbers.
@@ -38,10 +37,9 @@ struct Epilogue {
   float alpha = 1;
   const float* alpha_of = nullptr;
 
-  float c1 = 0, c2 = 0, diagonal = 0;
-  const __half *C1 = nullptr, *C1_low = nullptr, *C2 = nullptr;  // C1 + C1_low stands for C1; of the pitch and stride of the outputs
-  __half *high = nullptr, *low = nullptr, *second = nullptr;
-  float y1 = 0, y2 = 0;
+  float c1 = 0, diagonal = 0;
+  const __half* C1 = nullptr;  // of the pitch and stride of the outputs
+  __half *high = nullptr, *low = nullptr;
   int pitch = 0;
   int64_t stride = 0;
 
@@ -83,6 +81,7 @@ struct Rates {
 cudaError_t launch_products(const std::vector<Product>& products, const Pointers& pointers, const Rates& rates, int device,
                             cudaStream_t stream);
 
+// Of one launch, all of the same kind: how operands lie, what becomes of the sums, the type of the weights.
 cudaError_t launch_hopper(const Product* products, int count, const Pointers& pointers, const Rates& rates, int device,
                           cudaStream_t stream);
 cudaError_t launch_portable(const Product* products, int count, const Pointers& pointers, const Rates& rates, cudaStream_t stream);

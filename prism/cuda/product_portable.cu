@@ -43,12 +43,7 @@ __device__ void finish(float sum, const Launch& launch, int matrix, int row, int
   const int64_t offset = matrix * e.stride + static_cast<int64_t>(row) * e.pitch + column;
   const int64_t mirrored = matrix * e.stride + static_cast<int64_t>(column) * e.pitch + row;
   float v = e.alpha * (e.alpha_of == nullptr ? 1.f : e.alpha_of[matrix]) * sum;
-  float c = 0;
-  if (e.C1 != nullptr) {
-    c = to_float(e.C1[offset]) + (e.C1_low == nullptr ? 0.f : to_float(e.C1_low[offset]));
-    v = fmaf(e.c1, c, v);
-  }
-  if (e.C2 != nullptr) v = fmaf(e.c2, to_float(e.C2[offset]), v);
+  if (e.C1 != nullptr) v = fmaf(e.c1, to_float(e.C1[offset]), v);
   if (e.reads_C || e.writes_C) {
     auto* C = static_cast<float*>(launch.pointers.W[e.first + matrix]);
     float& here = C[static_cast<int64_t>(row) * product.columns + column];
@@ -64,7 +59,6 @@ __device__ void finish(float sum, const Launch& launch, int matrix, int row, int
   const __half high = __float2half_rn(v);
   store(e.high, high);
   store(e.low, __float2half_rn(v - __half2float(high)));
-  store(e.second, __float2half_rn(fmaf(e.y2, v, e.y1 * c)));
 }
 
 template <class T>

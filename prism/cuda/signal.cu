@@ -211,14 +211,15 @@ __device__ void store_eight(T* target, const float (&values)[kVector]) {
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) advance_kernel(const __grid_constant__ SignalLaunch launch) {
-  const int index = matrix_of_block(launch, blockIdx.x);
+  const int block = launch.blocks - 1 - static_cast<int>(blockIdx.x);  // what was measured last may still be in the cache
+  const int index = matrix_of_block(launch, block);
   const SignalMatrix& matrix = launch.matrices[index];
   const SignalRule rule = read_rule(launch, matrix);
   const auto* G = static_cast<const T*>(matrix.G);
   const bool apply = applies(launch.apply);
   const float T_factor = launch.factors.T[index];
   const float D_factor = launch.noisy ? launch.factors.D[index] : 0;
-  const int64_t begin = static_cast<int64_t>(blockIdx.x - matrix.first_block) * kBlockElements;
+  const int64_t begin = static_cast<int64_t>(block - matrix.first_block) * kBlockElements;
   const int64_t end = min(begin + kBlockElements, static_cast<int64_t>(matrix.m) * matrix.n);
   if (takes_eights<T>(matrix)) {
 #pragma unroll 2

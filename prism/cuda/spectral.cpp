@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "prism/cuda/iteration.h"
 #include "prism/cuda/product.h"
@@ -16,6 +17,7 @@ namespace {
 
 constexpr int64_t kChunkBytes = int64_t{2} << 30;  // enough matrices of any size to keep every multiprocessor busy
 constexpr int64_t kAlignment = 256;
+constexpr int64_t kPairsOfProcessors = 66;  // of an H100 or H200; elsewhere the cut is merely another
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -35,30 +37,50 @@ int64_t buffer_bytes(int64_t k) { return k * pitch_of(k) * static_cast<int64_t>(
 
 int64_t matrix_bytes(const MatrixStack& stack) { return 2 * operand_bytes(stack) + kBuffers * buffer_bytes(gram_side(stack)); }
 
+// How many tiles of 256×256 a symmetric k×k result has, each as long as the others of its side.
+int64_t tiles_of(const MatrixStack& stack) {
+  const int64_t rows = (gram_side(stack) + 255) / 256;
+  return rows * (rows + 1) / 2;
+}
+
+// Chunks of about equal size, cut where their tiles fill the multiprocessors' last round best.
 std::vector<Chunk> make_chunks(const std::vector<MatrixStack>& stacks) {
+  struct One {
+    const MatrixStack* stack;
+    size_t index;
+  };
+  std::vector<One> all;
   int64_t total = 0;
-  for (const auto& stack : stacks) total += matrix_bytes(stack) * static_cast<int64_t>(stack.G.size());
-  const int64_t wanted = (total + kChunkBytes - 1) / kChunkBytes;
-  const int64_t limit = wanted > 0 ? total / wanted + 1 : 0;  // chunks of about equal size
-  std::vector<Chunk> chunks;
-  int64_t bytes = 0;
-  size_t matrices = 0;
-  Real gradient{};
   for (const auto& stack : stacks) {
-    for (size_t i = 0; i < stack.G.size(); ++i) {
-      const int64_t more = matrix_bytes(stack);
-      if (chunks.empty() || bytes + more > limit || matrices == kMaxMatrices || gradient != stack.gradient) {
-        chunks.emplace_back();
-        bytes = 0;
-        matrices = 0;
-        gradient = stack.gradient;
-      }
-      Chunk& chunk = chunks.back();
-      if (chunk.empty() || chunk.back().stack != &stack) chunk.push_back({&stack, i, 0});
-      ++chunk.back().count;
-      bytes += more;
-      ++matrices;
+    for (size_t i = 0; i < stack.G.size(); ++i) all.push_back({&stack, i});
+    total += matrix_bytes(stack) * static_cast<int64_t>(stack.G.size());
+  }
+  const int64_t wanted = std::max<int64_t>(1, (total + kChunkBytes - 1) / kChunkBytes);
+  const int64_t limit = total / wanted + total / (4 * wanted) + 1;
+  std::vector<Chunk> chunks;
+  for (size_t begin = 0; begin < all.size();) {
+    size_t end = begin, best = begin;
+    double best_filled = 0;
+    int64_t bytes = 0, tiles = 0;
+    const auto fits = [&](const One& one) {
+      return end == begin || (bytes + matrix_bytes(*one.stack) <= limit && end - begin < kMaxMatrices &&
+                              one.stack->gradient == all[begin].stack->gradient);
+    };
+    while (end < all.size() && fits(all[end])) {
+      bytes += matrix_bytes(*all[end].stack);
+      tiles += tiles_of(*all[end].stack);
+      ++end;
+      const int64_t rounds = (tiles + kPairsOfProcessors - 1) / kPairsOfProcessors;
+      const double filled = static_cast<double>(tiles) / static_cast<double>(rounds * kPairsOfProcessors);
+      if (2 * bytes >= limit && filled >= best_filled) best_filled = filled, best = end;
     }
+    if (end == all.size() || best == begin) best = end;
+    Chunk chunk;
+    for (; begin < best; ++begin) {
+      if (chunk.empty() || chunk.back().stack != all[begin].stack) chunk.push_back({all[begin].stack, all[begin].index, 0});
+      ++chunk.back().count;
+    }
+    chunks.push_back(std::move(chunk));
   }
   return chunks;
 }
@@ -235,16 +257,10 @@ std::vector<Product> iteration_products(const IterationProduct& step, const Layo
     term(step.X, step.Y);
     product.epilogue = {.alpha = step.alpha,
                         .c1 = step.c1,
-                        .c2 = step.c2,
                         .diagonal = step.diagonal,
                         .C1 = layout.writable(k, step.C1),
-                        .C1_low = layout.writable(k, step.C1_low),
-                        .C2 = layout.writable(k, step.C2),
                         .high = layout.writable(k, step.high),
                         .low = layout.writable(k, step.low),
-                        .second = layout.writable(k, step.second),
-                        .y1 = step.y1,
-                        .y2 = step.y2,
                         .pitch = pitch_of(k),
                         .stride = k * pitch_of(k)};
     products.push_back(product);
@@ -324,9 +340,9 @@ cudaError_t launch_products(const std::vector<Product>& products, const Pointers
   int major = 0;
   cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   if (error != cudaSuccess) return error;
-  // One kernel for each way the operands lie.
-  std::map<std::pair<bool, bool>, std::vector<Product>> kinds;
-  for (const auto& product : products) kinds[{product.A_down, product.B_down}].push_back(product);
+  // One kernel for each way the operands lie and each type of weights.
+  std::map<std::tuple<bool, bool, Real>, std::vector<Product>> kinds;
+  for (const auto& product : products) kinds[{product.A_down, product.B_down, product.epilogue.weight}].push_back(product);
   for (const auto& [kind, list] : kinds) {
     for (size_t first = 0; first < list.size() && error == cudaSuccess; first += kMaxProducts) {
       const int count = static_cast<int>(std::min<size_t>(kMaxProducts, list.size() - first));

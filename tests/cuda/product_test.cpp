@@ -66,6 +66,9 @@ double product_at(const Stack& A, bool A_down, const Stack& B, bool B_down, int 
 // |error| of fp16 results of k terms of size 1.
 double tolerance(int k, double value) { return 1e-3 * std::abs(value) + 1e-3 * std::sqrt(double(k)) + 1e-4; }
 
+// The same where the low half is added: that of float32 sums, which tensor cores round towards zero.
+double exact_tolerance(int k, double value) { return 2e-5 * std::sqrt(double(k)) + 4e-6 * std::abs(value); }
+
 const std::vector<std::array<int, 2>> kShapes = {{1, 1}, {7, 3}, {64, 64}, {129, 70}, {200, 129}, {256, 256}, {300, 130}, {520, 64}};
 
 TEST_P(Products, OfSymmetricStacksAreExactlySymmetric) {
@@ -89,7 +92,7 @@ TEST_P(Products, OfSymmetricStacksAreExactlySymmetric) {
             const double expected =
                 0.5 * (product_at(A, down, A, down, b, i, j, k) + product_at(D, down, D, down, b, i, j, k)) + (i == j ? 3 : 0);
             ASSERT_NEAR(high(b, i, j), expected, tolerance(k, expected)) << n << ' ' << k << ' ' << down << ' ' << b << ' ' << i << ' ' << j;
-            ASSERT_NEAR(high(b, i, j) + low(b, i, j), expected, 1e-5 * std::sqrt(k) + 1e-6 * std::abs(expected)) << n << ' ' << i << ' ' << j;
+            ASSERT_NEAR(high(b, i, j) + low(b, i, j), expected, exact_tolerance(k, expected)) << n << ' ' << i << ' ' << j;
             ASSERT_EQ(high(b, i, j), high(b, j, i)) << n << ' ' << k << ' ' << down << ' ' << b << ' ' << i << ' ' << j;
             ASSERT_EQ(low(b, i, j), low(b, j, i)) << n << ' ' << i << ' ' << j;
           }
@@ -99,31 +102,28 @@ TEST_P(Products, OfSymmetricStacksAreExactlySymmetric) {
   }
 }
 
-TEST_P(Products, AddOtherMatricesAndAMultipleOfTheIdentity) {
-  for (const int n : {1, 7, 129, 260}) {
+TEST_P(Products, AddAMatrixAndAMultipleOfTheIdentity) {
+  for (const int n : {1, 7, 129, 260, 520}) {
     for (const bool symmetric : {false, true}) {
-      const Stack A(2, n, n, 1, true), C(2, n, n, 2, true), C_low(2, n, n, 3, true), E(2, n, n, 4, true);
+      const Stack A(2, n, n, 1, true), C(2, n, n, 2, true), E(2, n, n, 4, true);
       const Stack& B = symmetric ? A : E;
-      Stack high(2, n, n, 5), second(2, n, n, 6);
+      Stack high(2, n, n, 5), low(2, n, n, 6);
       Product product{.count = 2, .rows = n, .columns = n, .symmetric = symmetric};
       product.terms[0] = {A.operand(), B.operand(), n};
       const std::vector<float> factors = {2, -1};
       const DeviceArray<float> alpha(factors);
-      product.epilogue = {.alpha = 0.25f, .alpha_of = alpha.data(), .c1 = 2, .c2 = -3, .diagonal = 5, .C1 = C.there.data(),
-                          .C1_low = C_low.there.data(), .C2 = E.there.data(), .high = high.there.data(), .second = second.there.data(),
-                          .y1 = 0.5f, .y2 = 0.25f, .pitch = high.pitch, .stride = int64_t{n} * high.pitch};
+      product.epilogue = {.alpha = 0.25f, .alpha_of = alpha.data(), .c1 = 2, .diagonal = 5, .C1 = C.there.data(), .high = high.there.data(),
+                          .low = low.there.data(), .pitch = high.pitch, .stride = int64_t{n} * high.pitch};
       ASSERT_CUDA(launch(GetParam(), product));
       ASSERT_CUDA(cudaDeviceSynchronize());
       high.fetch();
-      second.fetch();
+      low.fetch();
       for (int b = 0; b < 2; ++b) {
         for (int i = 0; i < n; ++i) {
           for (int j = 0; j < n; ++j) {
-            const double c = C(b, i, j) + C_low(b, i, j);
-            const double v = 0.25 * factors[b] * product_at(A, false, B, false, b, i, j, n) + 2 * c - 3 * E(b, i, j) + (i == j ? 5 : 0);
+            const double v = 0.25 * factors[b] * product_at(A, false, B, false, b, i, j, n) + 2 * C(b, i, j) + (i == j ? 5 : 0);
             ASSERT_NEAR(high(b, i, j), v, tolerance(n, v)) << n << ' ' << symmetric << ' ' << b << ' ' << i << ' ' << j;
-            const double y = 0.5 * c + 0.25 * v;
-            ASSERT_NEAR(second(b, i, j), y, tolerance(n, y)) << n << ' ' << symmetric << ' ' << b << ' ' << i << ' ' << j;
+            ASSERT_NEAR(high(b, i, j) + low(b, i, j), v, exact_tolerance(n, v)) << n << ' ' << symmetric << ' ' << b << ' ' << i << ' ' << j;
           }
         }
       }
