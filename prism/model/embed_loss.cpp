@@ -70,7 +70,7 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
     const int64_t rows = h.size(0), piece = std::min(rows, piece_rows(h, H.size(0)));
     const double scale = 1.0 / static_cast<double>(rows);
     Tensor losses = at::empty({rows}, h.options().dtype(at::kFloat)),
-           buffer = at::empty({piece, H.size(0)}, h.options());
+           buffer = at::empty({piece, H.size(0)}, losses.options());
     Tensor dh, dH;
     if (gradient) {
       dh = at::empty_like(h);
@@ -80,8 +80,9 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
       const int64_t count = std::min(piece, rows - first);
       const Tensor h_piece = h.narrow(0, first, count);
       Tensor z = buffer.narrow(0, 0, count);
-      at::mm_out(z, h_piece, H.t());
-      losses.narrow(0, first, count).copy_(ops::cross_entropy_(z, targets.narrow(0, first, count), gradient));
+      product_out(z, h_piece, H);
+      const auto dz_type = gradient ? std::optional(type) : std::nullopt;
+      losses.narrow(0, first, count).copy_(ops::cross_entropy_(z, targets.narrow(0, first, count), dz_type));
       if (!gradient) continue;
       Tensor dh_piece = dh.narrow(0, first, count);
       at::addmm_out(dh_piece, dh_piece, z, H, /*beta=*/0, scale);

@@ -108,13 +108,13 @@ std::pair<Tensor, Tensor> swiglu_backward(const Tensor& ds, const Tensor& ab) {
   return {dab, s};
 }
 
-Tensor cross_entropy_(Tensor& z, const Tensor& targets, bool gradient) {
+Tensor cross_entropy_(Tensor& z, const Tensor& targets, std::optional<at::ScalarType> gradient) {
   if (!on_cpu(z)) return plain::cross_entropy_(z, targets, gradient);
   const int64_t vocab = z.size(1);
   Tensor loss = at::empty({z.size(0)}, z.options());
   for_rows(z.size(0), vocab, [&](Rows rows) {
     kernels::cross_entropy(rows, vocab, z.data_ptr<float>(), targets.const_data_ptr<int64_t>(), loss.data_ptr<float>(),
-                           gradient);
+                           gradient.has_value());
   });
   return loss;
 }

@@ -6,8 +6,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/exp.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/mul.h>
-#include <ATen/ops/ones_like.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/scatter_add.h>
 #include <ATen/ops/silu.h>
@@ -80,14 +80,13 @@ std::pair<Tensor, Tensor> swiglu_backward(const Tensor& ds, const Tensor& ab) {
   return {dab, silu * b};
 }
 
-Tensor cross_entropy_(Tensor& z, const Tensor& targets, bool gradient) {
+Tensor cross_entropy_(Tensor& z, const Tensor& targets, std::optional<at::ScalarType> gradient) {
   const Tensor column = targets.unsqueeze(1);
-  const bool half = z.scalar_type() != at::kFloat && z.scalar_type() != at::kDouble;
-  const Tensor log_p = half && z.is_cuda() ? at::_log_softmax(z, 1, /*half_to_float=*/true)
-                                           : at::_log_softmax(z.to(half ? at::kFloat : z.scalar_type()), 1, false);
+  const Tensor log_p = at::_log_softmax(z, 1, /*half_to_float=*/false);
   if (gradient) {
+    z = at::empty(z.sizes(), z.options().dtype(*gradient));
     at::exp_out(z, log_p);
-    z.scatter_add_(1, column, at::ones_like(column, z.options()).neg_());
+    z.scatter_add_(1, column, at::full({}, -1, z.options()).expand_as(column));
   }
   return log_p.gather(1, column).squeeze(1).neg_();
 }

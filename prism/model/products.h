@@ -8,6 +8,15 @@ namespace prism::model {
 
 // Matrix products whose operands may be bfloat16 while sums over them stay float32.
 
+// y ← x Wᵀ, y in float32.
+inline void product_out(at::Tensor& y, const at::Tensor& x, const at::Tensor& W) {
+  if (x.scalar_type() == at::kFloat) {
+    at::mm_out(y, x, W.t());
+  } else {
+    at::mm_out(y, x, W.t(), at::kFloat);
+  }
+}
+
 // dyᵀ x: the gradient of W in y = x Wᵀ.
 inline at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x) {
   return x.scalar_type() == at::kFloat ? at::mm(dy.t(), x) : at::mm(dy.t(), x, at::kFloat);
