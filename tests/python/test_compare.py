@@ -1,0 +1,321 @@
+"""`prism compare` from outside: every figure recomputed with NumPy, interruptions, planted differences."""
+
+import csv
+import json
+import math
+import random
+import re
+import shutil
+import time
+
+import numpy as np
+import pytest
+from program import json_lines, run, start
+
+SEEDS = [1, 2, 3, 4]
+TOLERANCE = 0.05
+RATES = {"adamw": [0.003, 0.01, 1e30], "muon": [0.005, 0.02, 0.08], "prism-ema": [0.02, 0.08]}
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    root = tmp_path_factory.mktemp("compare")
+    words = "the a small large red blue cat dog bird tree sees likes finds and then now never".split()
+    generator = random.Random(5)
+    (root / "corpus").mkdir()
+    for document in range(30):
+        (root / "corpus" / f"{document}.txt").write_text(" ".join(generator.choice(words) for _ in range(300)))
+    (root / "compare.toml").write_text(f"""
+[model]
+preset = "demo"
+layers = 1
+width = 16
+heads = 2
+kv_heads = 1
+mlp = 32
+[data]
+path = ["{root}/corpus"]
+cache = "{root}/cache"
+vocab = 290
+held_out = 0.1
+[train]
+steps = 12
+batch = 4
+context = 16
+eval_every = 3
+eval_sequences = 8
+max_skips = 3
+[schedule]
+warmup = 2
+[optimizer]
+aux_lr = 0.01
+[checkpoint]
+every = 4
+[run]
+device = "cpu"
+threads = 1
+[compare]
+optimizers = ["adamw", "muon", "prism-ema"]
+lr = {RATES["muon"]}
+seeds = {SEEDS}
+tolerance = {TOLERANCE}
+prompt = "the small"
+sample_tokens = 4
+[compare.override.adamw]
+compare.lr = {RATES["adamw"]}
+[compare.override.prism-ema]
+compare.lr = {RATES["prism-ema"]}
+optimizer.name = "prism"
+optimizer.covariance = "ema"
+""")
+
+    def arguments(out, *more):
+        return ["compare", "--config", root / "compare.toml", "--out", out, *more]
+
+    return arguments
+
+
+@pytest.fixture(scope="module")
+def compared(settings, tmp_path_factory):
+    """The folder of a finished comparison, what it printed, and how long it took."""
+    out = tmp_path_factory.mktemp("compared") / "out"
+    begin = time.monotonic()
+    output, _ = run(*settings(out))
+    return out, output, time.monotonic() - begin
+
+
+def without_timings(value):
+    if isinstance(value, dict):
+        return {key: without_timings(item) for key, item in value.items() if key not in ("timing", "memory")}
+    return [without_timings(item) for item in value] if isinstance(value, list) else value
+
+
+def stable_summary(folder):
+    return json.dumps(without_timings(json.loads((folder / "summary.json").read_text())), indent=1)
+
+
+# The oracle: from metrics.jsonl alone, by other means than the program's.
+
+
+def t_quantile(p, degrees):
+    """Where the integral of Student's density, on a fine grid, reaches p."""
+    x = np.linspace(0, 60, 600_001)
+    density = (1 + x**2 / degrees) ** (-(degrees + 1) / 2)
+    density *= math.gamma((degrees + 1) / 2) / (math.sqrt(degrees * math.pi) * math.gamma(degrees / 2))
+    integral = np.concatenate([[0], np.cumsum((density[1:] + density[:-1]) / 2)]) * (x[1] - x[0])
+    return float(np.interp(p - 0.5, integral, x))
+
+
+def interval(values):
+    mean = np.mean(values)
+    half = t_quantile(0.975, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values))
+    return mean, mean - half, mean + half
+
+
+def course(folder, optimizer, lr, seed):
+    lines = json_lines(folder / "runs" / f"{optimizer}-lr{lr:g}-seed{seed}" / "metrics.jsonl")
+    evaluated = [line for line in lines if "val_loss" in line]
+    last = evaluated[-1]["val_loss"] if evaluated else None
+    diverged = last is None or not last < lines[0]["loss"]
+    return lines, evaluated, math.inf if diverged else last
+
+
+def crossing(evaluated, key, target):
+    """Where the line through the evaluations first reaches the target."""
+    losses = np.array([line["val_loss"] for line in evaluated])
+    reached = np.flatnonzero(losses <= target)
+    if not len(reached):
+        return None
+    i = reached[0]
+    x = [line[key] for line in evaluated]
+    return x[0] if i == 0 else float(np.interp(-target, [-losses[i - 1], -losses[i]], [x[i - 1], x[i]]))
+
+
+def good_rates(rates, losses):
+    """The stretch around the best rate where the line through (log rate, loss) stays within the tolerance."""
+    best = int(np.argmin(losses))
+    limit = losses[best] + TOLERANCE
+    finite = [i for i in range(len(rates)) if math.isfinite(losses[i])]
+    first = last = best
+    while first - 1 in finite:
+        first -= 1
+    while last + 1 in finite:
+        last += 1
+    grid = np.linspace(math.log(rates[first]), math.log(rates[last]), 2_000_001)
+    inside = np.interp(grid, np.log(rates[first : last + 1]), losses[first : last + 1]) <= limit + 1e-12
+    centre = int(np.argmin(np.abs(grid - math.log(rates[best]))))
+    bad = np.flatnonzero(~inside)
+    low = bad[bad < centre].max(initial=-1) + 1
+    high = bad[bad > centre].min(initial=len(grid)) - 1
+    opened = bool(low == 0 and first == 0), bool(high == len(grid) - 1 and last == len(rates) - 1)
+    return math.exp(grid[low]), math.exp(grid[high]), *opened
+
+
+def oracle(folder):
+    """All figures of the final table, by optimizer."""
+    table = {}
+    for optimizer, rates in RATES.items():
+        losses = [course(folder, optimizer, lr, SEEDS[0])[2] for lr in rates]
+        best = int(np.argmin(losses))
+        lines, evaluated, _ = course(folder, optimizer, rates[best], SEEDS[0])
+        low, high, low_open, high_open = good_rates(rates, losses)
+        step = sorted(line["step_ms"] for line in lines)[len(lines) // 2]
+        own = sorted(line["optimizer_ms"] for line in lines)[len(lines) // 2]
+        table[optimizer] = {
+            "sweep": losses, "best_lr": rates[best], "edge": "low" if best == 0 else "high" if best == len(rates) - 1 else None,
+            "by_seed": [course(folder, optimizer, rates[best], seed)[2] for seed in SEEDS], "evaluated": evaluated,
+            "tolerance": (low, high, low_open, high_open), "step_ms": step, "optimizer_ms": own,
+        }  # fmt: skip
+    for row in table.values():
+        row["final"] = interval(row["by_seed"][1:])
+    baseline = min(("adamw", "muon"), key=lambda name: table[name]["final"][0])
+    target = min(table[baseline]["sweep"])
+    for name, row in table.items():
+        row["difference"] = None if name == baseline else interval(np.subtract(row["by_seed"], table[baseline]["by_seed"])[1:])
+        row["tokens"] = crossing(row["evaluated"], "tokens", target)
+        row["seconds"] = crossing(row["evaluated"], "seconds", target)
+    return table, baseline, min(table, key=lambda name: table[name]["final"][0])
+
+
+def test_every_figure_of_the_summary_can_be_recomputed(compared):
+    folder, _, _ = compared
+    summary = json.loads((folder / "summary.json").read_text())
+    table, baseline, winner = oracle(folder)
+    assert summary["baseline"] == baseline and summary["winner"] == winner
+    assert summary["seeds"] == SEEDS and summary["tolerance"] == TOLERANCE and summary["confidence"] == 0.95
+    assert [entry["id"] for entry in summary["optimizers"]] == list(RATES)
+    for entry in summary["optimizers"]:
+        row = table[entry["id"]]
+        assert [point["lr"] for point in entry["sweep"]] == RATES[entry["id"]]
+        assert [point["loss"] for point in entry["sweep"]] == [loss if math.isfinite(loss) else None for loss in row["sweep"]]
+        assert entry["best_lr"] == row["best_lr"] and entry["edge"] == row["edge"]
+        assert [point["loss"] for point in entry["losses"]] == row["by_seed"]
+        for name in ("final", "difference"):
+            if row[name] is None:
+                assert entry[name] is None
+                continue
+            ours = [entry[name][key] for key in ("mean", "low", "high")]
+            np.testing.assert_allclose(ours, row[name], rtol=1e-7, atol=1e-8)
+        tolerance = entry["tolerance"]
+        np.testing.assert_allclose([tolerance["low"], tolerance["high"]], row["tolerance"][:2], rtol=1e-5)
+        assert (tolerance["low_open"], tolerance["high_open"]) == row["tolerance"][2:]
+        assert tolerance["factor"] == pytest.approx(row["tolerance"][1] / row["tolerance"][0], rel=1e-5)
+        assert entry["tokens_to_baseline"] == (None if row["tokens"] is None else pytest.approx(row["tokens"], rel=1e-9))
+        assert entry["timing"]["seconds_to_baseline"] == (None if row["seconds"] is None else pytest.approx(row["seconds"], rel=1e-9))
+        assert entry["timing"]["step_ms"] == row["step_ms"] and entry["timing"]["optimizer_ms"] == row["optimizer_ms"]
+    assert table["adamw"]["sweep"][2] == math.inf, "the test is meant to have a diverged run"
+
+
+def test_the_table_on_the_screen_shows_these_figures(compared):
+    folder, output, _ = compared
+    table, baseline, winner = oracle(folder)
+    labels = {"adamw": "AdamW", "muon": "Muon", "prism-ema": "PRISM ema"}
+    for name, row in table.items():
+        (line,) = re.findall(rf"^{labels[name]}(?: \(baseline\))?  .*$", output, re.MULTILINE)
+        assert ("(baseline)" in line) == (name == baseline)
+        assert f" {row['best_lr']:.3g}{' (edge)' if row['edge'] else ''}  " in line
+        mean, low, high = row["final"]
+        assert f"{mean:.4f} ± {high - mean:.4f}" in line
+        if row["difference"] is not None:
+            assert f"{row['difference'][0]:+.4f} ± {row['difference'][2] - row['difference'][0]:.4f}" in line
+        low, high, low_open, high_open = row["tolerance"]
+        assert f"{'≤' * low_open}{low:.3g} – {'≥' * high_open}{high:.3g}, ×{high / low:.2g}" in line
+        assert ("never" if row["tokens"] is None else f"{row['tokens'] / 1e6:.3g} M") in line
+        assert f"{row['step_ms']:.1f} ms" in line and f"{100 * row['optimizer_ms'] / row['step_ms']:.0f} %" in line
+    assert f"{labels[winner]} has the lowest held-out loss: {table[winner]['final'][0]:.4f}" in output
+    assert "AdamW diverged at 1e+30." in output
+    for name, row in table.items():
+        if row["edge"]:
+            assert f"{labels[name]}'s best rate, {row['best_lr']:.3g}, is the {'lowest' if row['edge'] == 'low' else 'highest'} of its grid" in output
+        if row["difference"] is not None:
+            _, low, high = row["difference"]
+            verdict = "lower" if high < 0 else "higher" if low > 0 else "not to be told apart"
+            assert f"{labels[name]} {verdict} (" in output
+    assert str(folder / "report.html") in output and "the small" in output
+
+
+def test_the_csv_has_a_line_for_every_run(compared):
+    folder, _, _ = compared
+    with open(folder / "runs.csv", newline="") as file:
+        lines = list(csv.DictReader(file))
+    planned = [(name, lr, SEEDS[0]) for name, rates in RATES.items() for lr in rates]
+    table, _, _ = oracle(folder)
+    planned += [(name, row["best_lr"], seed) for name, row in table.items() for seed in SEEDS[1:]]
+    assert sorted((line["optimizer"], float(line["lr"]), int(line["seed"])) for line in lines) == sorted(planned)
+    for line in lines:
+        _, evaluated, loss = course(folder, line["optimizer"], float(line["lr"]), line["seed"])
+        assert line["status"] == ("finished" if math.isfinite(loss) else "diverged")
+        if math.isfinite(loss):
+            assert float(line["val_loss"]) == loss and int(line["tokens"]) == evaluated[-1]["tokens"]
+
+
+def test_all_start_alike_and_see_the_same_batches(compared):
+    folder, _, _ = compared
+    summary = json.loads((folder / "summary.json").read_text())
+    starts = {}
+    for entry in summary["runs"]:
+        own = json.loads((folder / "runs" / entry["folder"] / "summary.json").read_text())
+        batches = [line["batch"] for line in json_lines(folder / "runs" / entry["folder"] / "metrics.jsonl")]
+        starts.setdefault(entry["seed"], []).append((own["initial_weights"], tuple(batches)))
+        assert own["initial_weights"] == summary["initial_weights"][str(entry["seed"])]
+        if entry["step"] == 12:
+            assert own["batches"] == summary["batches"][str(entry["seed"])]
+    assert sorted(starts) == SEEDS
+    for runs in starts.values():
+        longest = max((batches for _, batches in runs), key=len)
+        assert len(longest) == 12 and all(batches == longest[: len(batches)] for _, batches in runs)
+    assert len({runs[0][0] for runs in starts.values()}) == len(SEEDS), "seeds begin with weights of their own"
+
+
+def test_a_finished_comparison_is_not_run_again(settings, compared):
+    folder, output, _ = compared
+    before = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/metrics.jsonl")}
+    summary = (folder / "summary.json").read_bytes()
+    assert run(*settings(folder))[0] == output
+    assert {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/metrics.jsonl")} == before
+    assert (folder / "summary.json").read_bytes() == summary
+
+
+def test_killed_again_and_again_it_ends_with_the_same_summary(settings, compared, tmp_path):
+    folder, _, seconds = compared
+    out = tmp_path / "out"
+    generator = random.Random(11)
+    kills = 0
+    for _ in range(6):
+        process = start(*settings(out))
+        time.sleep(generator.uniform(0.3, 0.6) * seconds)
+        process.kill()
+        process.communicate()
+        kills += not (out / "summary.json").exists()
+    assert kills >= 2
+    run(*settings(out))
+    assert stable_summary(out) == stable_summary(folder)
+
+
+def test_a_planted_difference_is_caught(settings, compared, tmp_path):
+    folder, _, _ = compared
+    for name, change in {
+        "metrics.jsonl": lambda text: text.replace('"batch":"', '"batch":"0', 1),
+        "summary.json": lambda text: re.sub(r'("initial_weights": ?")', r"\g<1>0", text),
+    }.items():
+        out = tmp_path / name
+        shutil.copytree(folder, out)
+        planted = out / "runs" / "muon-lr0.02-seed1" / name
+        text = planted.read_text()
+        assert change(text) != text
+        planted.write_text(change(text))
+        output, errors = run(*settings(out), status=1)
+        what = "saw different batches" if name == "metrics.jsonl" else "began with different weights"
+        assert f"prism compare: the comparison is void: adamw-lr0.003-seed1 and muon-lr0.02-seed1 {what}" in errors, errors
+        assert output == ""
+
+
+@pytest.mark.parametrize("setting", ["train.steps=13", "optimizer.weight_decay=0.5", "train.batch=8", "data.vocab=280"])
+def test_a_folder_with_other_settings_is_refused(settings, compared, tmp_path, setting):
+    folder, _, _ = compared
+    out = tmp_path / "out"
+    shutil.copytree(folder, out)
+    summary = (out / "summary.json").read_bytes()
+    _, errors = run(*settings(out, "--set", setting, "--set", f"data.cache={tmp_path / 'cache'}"), status=2)
+    assert setting.split("=")[0] in errors or "tokenizer" in errors, errors
+    assert (out / "summary.json").read_bytes() == summary
