@@ -108,8 +108,9 @@ Command inspect_command() {
         app.add_option("path", options->path, "A run folder or a checkpoint folder")->required()->type_name("FOLDER");
         app.add_option("--matrix", options->matrix, "Show this one in full: part of its name")->type_name("NAME");
         app.add_option("--data", options->data,
-                       "Of a checkpoint: text whose first batch gives a gradient, for SNR and gain")
-            ->type_name("PATH");
+                       "Of a checkpoint: text whose first batch gives a\ngradient, for SNR and gain")
+            ->type_name("PATH")
+            ->allow_extra_args(false);
         app.add_option("--page", options->page, "Write the same as a page")->type_name("FILE.html");
         app.add_flag("--watch", options->watch, "Follow a run until it ends");
         return [options] { return inspect(*options); };

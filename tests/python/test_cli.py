@@ -15,7 +15,7 @@ import pytest
 from program import ENVIRONMENT, run, start
 
 COMMANDS = [
-    "train", "compare", "export", "generate", "tokenizer train", "tokenizer encode", "tokenizer decode", "tokenizer info", "data build", "data info", "doctor",
+    "train", "compare", "inspect", "export", "generate", "tokenizer train", "tokenizer encode", "tokenizer decode", "tokenizer info", "data build", "data info", "doctor",
 ]  # fmt: skip
 GROUPS = ["tokenizer", "data"]
 
@@ -205,6 +205,27 @@ MISTAKES["generate"] = [
     ("{run} --seed -1", "--seed: expected an integer, 0 or more"),
 ]
 
+CHECKPOINT = "{run}/checkpoints/step-00000002"
+MISTAKES["inspect"] = [
+    ("", "path is required"),
+    ("{missing}", "expected a run folder"),
+    ("{text}", "expected a run folder"),
+    ("{folder}", "expected a run folder"),
+    ("{empty_run}", "expected a run folder"),
+    ("{run_with_bad_metrics}", "metrics.jsonl:2: "),
+    ("{damaged_run}/checkpoints/step-00000002", "model.safetensors"),
+    ("{run} --matrix no_such", "no_such"),
+    ("{run} --data {text}", "--data: only for a checkpoint folder"),
+    ("{run} --watch --page {new}", "--page: not together with --watch"),
+    ("{run} --page {folder}", "Is a directory"),
+    ("{run} --page {missing}/page.html", "there is no folder"),
+    (f"{CHECKPOINT} --watch", "--watch: only for a run folder"),
+    (f"{CHECKPOINT} --matrix no_such", "no_such"),
+    (f"{CHECKPOINT} --data {{missing}}", "missing"),
+    (f"{CHECKPOINT} --data {{binary}}", "binary data"),
+    (f"{CHECKPOINT} --data {{jsonl}}", "tokens"),
+]
+
 
 def make_shards(folder, corpus, tokenizer):
     run("data", "build", corpus, "--tokenizer", tokenizer, "--held-out", "0.3", "--out", folder)
@@ -219,6 +240,10 @@ def make_models(names, path):
     (names["empty_run"] / "checkpoints").mkdir(parents=True)
     names["damaged_run"] = path("damaged_run")
     shutil.copytree(names["run"], names["damaged_run"])
+    names["run_with_bad_metrics"] = path("run_with_bad_metrics")
+    names["run_with_bad_metrics"].mkdir()
+    lines = (names["run"] / "metrics.jsonl").read_text().splitlines()
+    (names["run_with_bad_metrics"] / "metrics.jsonl").write_text(lines[0] + "\n" + lines[1][:20] + "\n")
     weights = names["damaged_run"] / "checkpoints/step-00000002/model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4])
     for kind in ("foreign_model", "broken_model", "model_without_weights"):
