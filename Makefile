@@ -47,8 +47,8 @@ fuzz:  ## feed each reader of files broken ones for a minute, under the sanitize
 	@tools/setup.sh fuzz
 	@tests/fuzz/run.sh
 
-demo: build  ## fit a small network with AdamW, Muon and PRISM, and compare
-	@build/release/examples/compare_optimizers
+demo: build  ## compare AdamW, Muon and PRISM on a small language model; the page is runs/demo/report.html
+	@build/release/prism compare --config configs/demo.toml --out runs/demo
 
 bench:  ## time one step of every optimizer, here and in torch
 	@tools/setup.sh build

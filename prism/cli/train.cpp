@@ -64,7 +64,11 @@ int finish(const train::RunResult& result, const std::string& folder, const Inte
 
 int train(const TrainOptions& options) {
   if (options.list_keys) {
-    fmt::print("{}", train::config_table().markdown());
+    fmt::print(
+        "# Configuration keys\n\n"
+        "Printed by `prism train --list-keys`. A key is given in the file of `--config` or with `--set key=value`;\n"
+        "`[compare.override.NAME]` gives any of them again for one name of `compare.optimizers`.\n\n{}",
+        train::config_table().markdown());
     return 0;
   }
   const auto config = configuration(options);

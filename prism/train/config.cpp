@@ -50,10 +50,11 @@ ConfigKey option_key(const Option& option) {
   return ConfigKey::string(name, kAuto, option.doc).one_of(words);
 }
 
-// Not keys: the trainer looks at the loss and the gradients itself, and descends.
+// Not keys: the trainer looks at the loss and the gradients itself, and descends; its weights are float32 matrices and
+// vectors, so there is nothing to fold, to split or to keep a master of.
 bool is_key(const Option& option) {
-  static const std::set<std::string> without = {"lr",         "maximize", "skip_nonfinite",
-                                                "capturable", "split",    "gamma_schedule"};
+  static const std::set<std::string> without = {"lr",    "maximize", "skip_nonfinite", "capturable",
+                                                "split", "fold",     "master_weights", "gamma_schedule"};
   return !without.contains(option.name);
 }
 

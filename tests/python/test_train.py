@@ -11,7 +11,7 @@ import time
 
 import numpy
 import pytest
-from program import json_lines, run, start, without_timings
+from program import ROOT, json_lines, run, start, without_timings
 
 safetensors = pytest.importorskip("safetensors.numpy")
 
@@ -253,3 +253,8 @@ def test_resuming_with_other_settings_is_refused_by_key(settings, whole, tmp_pat
     assert "optimizer.gamma was 1.0, got 3.0" in errors
     _, errors = run(*settings(out), status=2)
     assert "holds a run already" in errors and "--resume" in errors
+
+
+def test_the_reference_of_the_configuration_is_the_one_the_program_prints():
+    output, _ = run("train", "--list-keys")
+    assert (ROOT / "docs/configuration.md").read_text() == output, "run: prism train --list-keys > docs/configuration.md"

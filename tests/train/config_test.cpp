@@ -30,7 +30,8 @@ TEST(TrainConfig, HasEveryOptionOfEveryOptimizerUnderOneType) {
       EXPECT_EQ(types.emplace(option.name, option.type).first->second, option.type) << name << " " << option.name;
     }
   }
-  const std::set<std::string> others = {"maximize", "skip_nonfinite", "capturable", "split", "gamma_schedule"};
+  const std::set<std::string> others = {"maximize", "skip_nonfinite", "capturable",    "split",
+                                        "fold",     "master_weights", "gamma_schedule"};
   for (const auto& [name, type] : types) {
     if (!others.contains(name)) EXPECT_NE(train::config_table().find("optimizer." + name), nullptr) << name;
   }
