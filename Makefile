@@ -18,7 +18,7 @@ test test-sanitize: export ONEDNN_MAX_CPU_ISA = AVX512_CORE_BF16
 # The targets share build folders, and Ninja keeps all cores busy by itself.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup build test test-sanitize fuzz demo bench format lint clean
+.PHONY: help setup build test test-sanitize test-gpu fuzz demo bench format lint clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -35,6 +35,12 @@ test: setup  ## run all tests, the C++ ones and then the Python ones
 	@$(CONFIGURE) $(PRESET)
 	@$(BUILD) $(PRESET)-tests
 	@status=0; ctest --preset $(PRESET) || status=1; PYTHONPATH="$(CURDIR)/build/release/python" "$(PY)" -m pytest || status=1; exit $$status
+
+test-gpu:  ## run the tests that need a GPU, and the kernels' own under compute-sanitizer
+	@tools/setup.sh build
+	@$(CONFIGURE) release -DPRISM_CUDA=ON
+	@$(BUILD) release-gpu
+	@PYTHON="$(PY)" tools/test_gpu.sh
 
 test-sanitize:  ## run the C++ tests under the address and undefined-behaviour sanitizers
 	@tools/setup.sh build

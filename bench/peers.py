@@ -85,12 +85,12 @@ def gram_muon(params):
 
 
 OURS = {
-    "prism": lambda params: prism_optim.Prism(params, lr=0.02, coefficients="minimax9"),
-    "prism_jordan": lambda params: prism_optim.Prism(params, lr=0.02),
-    "prism_ema": lambda params: prism_optim.Prism(params, lr=0.02, coefficients="minimax9", covariance="ema"),
-    "muon": lambda params: prism_optim.Muon(params, lr=0.02, coefficients="minimax9"),
-    "muon_jordan": lambda params: prism_optim.Muon(params, lr=0.02),
-    "adamw": lambda params: prism_optim.AdamW(params, lr=0.005),
+    "prism": lambda params: prism_optim.Prism(params, lr=0.02, coefficients="minimax9", capturable=True),
+    "prism_jordan": lambda params: prism_optim.Prism(params, lr=0.02, capturable=True),
+    "prism_ema": lambda params: prism_optim.Prism(params, lr=0.02, coefficients="minimax9", covariance="ema", capturable=True),
+    "muon": lambda params: prism_optim.Muon(params, lr=0.02, coefficients="minimax9", capturable=True),
+    "muon_jordan": lambda params: prism_optim.Muon(params, lr=0.02, capturable=True),
+    "adamw": lambda params: prism_optim.AdamW(params, lr=0.005, capturable=True),
 }
 PEERS = {
     "torch_muon": lambda params: torch.optim.Muon(params, lr=0.02, weight_decay=0, adjust_lr_fn="match_rms_adamw"),

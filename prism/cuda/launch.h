@@ -23,7 +23,7 @@ struct Number {
 
 // What every rule needs.
 struct StepScalars {
-  Number lr;
+  Number lr = {};
   const bool* apply = nullptr;        // on the device: false leaves weights and state as they are; none: always apply
   const float* grad_scale = nullptr;  // on the device: gradients are divided by it; none: 1
   double weight_decay = 0;
@@ -59,7 +59,7 @@ struct SpectralRule {
   bool nesterov = true;
   bool bias_correction = false;
   bool noisy = false;            // DᵀD or its average enters the Gram
-  Number gamma;                  // γ
+  Number gamma = {};             // γ
   bool averaged = false;         // the covariance is the average Ĉ
   double covariance_beta = 0;    // β₂
   double damping = 0;            // Tikhonov's δ over the mean of σ²
@@ -69,6 +69,9 @@ struct SpectralRule {
 
 // Whether this device runs the kernels here: compute capability 8.0 or more.
 bool available(int device);
+
+// Whether what is launched on this stream goes into a graph instead of running.
+bool is_capturing(void* stream);
 
 // The bytes of scratch memory a step needs; the same for every step on stacks of these shapes.
 size_t spectral_workspace(const SpectralRule& rule, const std::vector<MatrixStack>& stacks);

@@ -358,6 +358,11 @@ bool available(int device) {
   return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 8;
 }
 
+bool is_capturing(void* stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) == cudaSuccess && status != cudaStreamCaptureStatusNone;
+}
+
 size_t spectral_workspace(const SpectralRule& rule, const std::vector<MatrixStack>& stacks) {
   int64_t bytes = 0;
   for (const auto& chunk : make_chunks(stacks)) bytes = std::max(bytes, Layout(chunk, rule.noisy, nullptr).bytes);

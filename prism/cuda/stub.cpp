@@ -6,6 +6,8 @@ namespace prism::cuda {
 
 bool available(int /*device*/) { return false; }
 
+bool is_capturing(void* /*stream*/) { return false; }
+
 size_t spectral_workspace(const SpectralRule& /*rule*/, const std::vector<MatrixStack>& /*stacks*/) { return 0; }
 
 namespace {

@@ -20,6 +20,7 @@ class AdaGradOptions : public OptionsOf<AdaGradOptions> {
   std::vector<Field> fields(at::IntArrayRef shape) const override;
   Tensor direction(const Tensor& G, State& state) const override;
   void check() const override;
+  bool can_be_captured() const override { return true; }
   std::vector<Option> table() override;
 };
 

@@ -12,6 +12,7 @@ class AdamFamilyOptions : public Options {
   std::vector<Field> fields(at::IntArrayRef shape) const override;
   Tensor direction(const Tensor& G, State& state) const override;
   void check() const override;
+  bool can_be_captured() const override { return true; }
   std::vector<Option> table() override;
 
   const std::pair<double, double>& betas() const { return betas_; }

@@ -272,6 +272,15 @@ void step_bucket(const Options& options, Bucket& bucket, const std::vector<Tenso
   close_workspace(workspace, bucket, active, inputs.apply);
 }
 
+namespace {
+
+bool has_gradient(const Bucket& bucket, const std::vector<Tensor>& gradients) {
+  return std::any_of(bucket.entries.begin(), bucket.entries.end(),
+                     [&](const Bucket::Entry& entry) { return gradients.at(entry.parameter).defined(); });
+}
+
+}  // namespace
+
 int64_t step_buckets(const Options& options, std::vector<Bucket>& buckets, const std::vector<Tensor>& parameters,
                      const std::vector<Tensor>& gradients, const StepInputs& inputs, const Tensor& workspace) {
   CudaStep kernels(options, buckets, parameters, gradients, inputs);
@@ -280,8 +289,11 @@ int64_t step_buckets(const Options& options, std::vector<Bucket>& buckets, const
   kernels.run(workspace);
   for (size_t b = 0; b < buckets.size(); ++b) {
     if (kernels.takes(b)) continue;
+    TORCH_CHECK(!options.capturable() || !buckets[b].device.is_cuda() || !has_gradient(buckets[b], gradients), options.name(),
+                ": capturable needs contiguous float32, bfloat16 or float16 parameters of one GPU, float32 state, and polynomials of degree 5 "
+                "or 9; those of shape ", at::IntArrayRef(buckets[b].shape), " and type ", buckets[b].type, " are not such");
     const auto here = [&](const Tensor& flag) { return flag.defined() ? flag.to(buckets[b].device) : flag; };
-    step_bucket(options, buckets[b], parameters, gradients, {inputs.lr, here(inputs.apply), here(inputs.grad_scale)});
+    step_bucket(options, buckets[b], parameters, gradients, {.lr = inputs.lr, .apply = here(inputs.apply), .grad_scale = here(inputs.grad_scale)});
   }
   return 0;
 }

@@ -38,9 +38,10 @@ State make_state(const Options& options, const Bucket& bucket, const std::vector
 void follow(Bucket& bucket, const Options& options, const std::vector<Tensor>& parameters, const std::vector<std::string>& names);
 
 struct StepInputs {
-  Tensor lr;          // a number on the host or on the device
-  Tensor apply;       // a boolean on a device: false changes nothing. Undefined: always apply
-  Tensor grad_scale;  // on a device; gradients are divided by it; undefined: 1
+  Tensor lr = {};          // a number on the host or on the device
+  Tensor apply = {};       // a boolean on a device: false changes nothing. Undefined: always apply
+  Tensor grad_scale = {};  // on a device; gradients are divided by it; undefined: 1
+  Tensor gamma = {};       // PRISM's γ as a number on the device, for `capturable`; undefined: that of the options
 };
 
 // One step of a bucket, in plain ATen: the specification. An undefined gradient leaves its parameter and state untouched.

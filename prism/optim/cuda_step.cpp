@@ -94,7 +94,7 @@ std::optional<Spectral> spectral_rule(const Options& options) {
   rule.bias_correction = momentum->bias_correction();
   rule.bound = coefficients.bound();
   for (const auto& step : gram_steps(coefficients)) {
-    if (step.c.size() < 3) return std::nullopt;
+    if (step.c.size() != 3 && step.c.size() != 5) return std::nullopt;
     rule.steps.push_back({step.c, step.centred, step.split});
   }
   if (const auto* prism = dynamic_cast<const PrismOptions*>(&options)) {
@@ -183,6 +183,8 @@ std::vector<cuda::Vector> vectors_of(const Bucket& bucket, const std::vector<Ent
   return vectors;
 }
 
+void* stream_of(at::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle(); }
+
 void check(int error) { TORCH_CHECK(error == 0, "prism: a CUDA kernel could not be launched: ", cuda::error_text(error)); }
 
 }  // namespace
@@ -226,6 +228,9 @@ CudaStep::CudaStep(const Options& options, const std::vector<Bucket>& buckets, c
   }
   if (!work.device.is_cuda()) return;
   work.scalars.lr = number_of(inputs.lr, work.device, work.keep);
+  if (inputs.gamma.defined() && work.spectral && work.spectral->rule.noisy) {
+    work.spectral->rule.gamma = number_of(inputs.gamma, work.device, work.keep);
+  }
   work.scalars.weight_decay = options.weight_decay();
   work.scalars.maximize = options.maximize();
   const auto here = [&](const Tensor& value, at::ScalarType type) {
@@ -237,6 +242,10 @@ CudaStep::CudaStep(const Options& options, const std::vector<Bucket>& buckets, c
 
 CudaStep::~CudaStep() = default;
 
+bool is_capturing(at::Device device) {
+  return device.is_cuda() && cuda::available(device.index()) && cuda::is_capturing(stream_of(device));
+}
+
 int64_t CudaStep::workspace_bytes() const {
   return work_->stacks.empty() ? 0 : static_cast<int64_t>(cuda::spectral_workspace(work_->spectral->rule, work_->stacks));
 }
@@ -245,7 +254,7 @@ void CudaStep::run(const Tensor& workspace) {
   Work& work = *work_;
   if (!work.device.is_cuda()) return;
   const c10::DeviceGuard guard(work.device);
-  void* stream = c10::impl::VirtualGuardImpl(work.device.type()).getStream(work.device).native_handle();
+  void* stream = stream_of(work.device);
   if (!work.stacks.empty()) {
     check(cuda::spectral_step(work.spectral->rule, work.scalars, work.stacks, workspace.mutable_data_ptr(), work.device.index(), stream));
   }

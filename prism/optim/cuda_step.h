@@ -5,7 +5,7 @@
 namespace prism {
 
 // The part of a group's step that prism/cuda does: the buckets on a device with kernels whose rule, types and layout they know. Prism with
-// instant or averaged covariance, Muon and TikhonovMuon with solver gram, one side and polynomials of degree 5 or more; AdamW, Adam, AdaGrad
+// instant or averaged covariance, Muon and TikhonovMuon with solver gram, one side and polynomials of degree 5 or 9; AdamW, Adam, AdaGrad
 // and RMSprop; float32 state, contiguous weights of at most 32 bits.
 //
 // The matrix products run on fp16 operands with float32 accumulation (Precision::Split): docs/accuracy.md has their errors.
@@ -24,5 +24,8 @@ class CudaStep {
   std::vector<bool> taken_;
   std::unique_ptr<Work> work_;
 };
+
+// Whether a step on this device would be captured into a graph instead of run.
+bool is_capturing(at::Device device);
 
 }  // namespace prism

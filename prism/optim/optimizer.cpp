@@ -8,7 +8,9 @@
 
 #include <unordered_set>
 
+#include "prism/optim/cuda_step.h"
 #include "prism/optim/gradients.h"
+#include "prism/optim/prism.h"
 
 namespace prism {
 
@@ -123,6 +125,39 @@ Tensor Optimizer::finite_flag(const std::vector<std::vector<Tensor>>& gradients)
   return all_finite(present, skipped_.device());
 }
 
+void Optimizer::check_capture(const std::vector<std::vector<Tensor>>& gradients) const {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    if (groups_[g].buckets.empty() || !is_capturing(groups_[g].buckets.front().device)) continue;
+    TORCH_CHECK(group_options(g).capturable(), group_options(g).name(),
+                ": a step can be captured into a graph with the option capturable, without which its learning rate would stay as it is now");
+    for (size_t p = 0; p < gradients[g].size(); ++p) {
+      TORCH_CHECK(gradients[g][p].defined(), group_options(g).name(), ": '", groups_[g].names[p],
+                  "' has no gradient; a graph captured now would never update it");
+    }
+  }
+}
+
+void Optimizer::write_scalars() {
+  at::NoGradGuard no_grad;
+  sync();
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const Options& options = group_options(g);
+    Group& group = groups_[g];
+    if (!options.capturable() || group.buckets.empty() || !group.buckets.front().device.is_cuda()) continue;
+    const at::Device device = group.buckets.front().device;
+    const auto write = [&](DeviceNumber& number, double value) {
+      const bool there = number.value.defined() && number.value.device() == device;
+      if (there && number.written == value) return;
+      TORCH_CHECK(!is_capturing(device), options.name(), ": take a step, or call write_scalars(), before a graph of it is captured");
+      if (!there) number.value = at::empty({}, at::TensorOptions().dtype(at::kDouble).device(device));
+      number.value.fill_(value);
+      number.written = value;
+    };
+    write(group.lr, options.lr());
+    if (const auto* prism = dynamic_cast<const PrismOptions*>(&options)) write(group.gamma, prism->gamma());
+  }
+}
+
 Tensor Optimizer::step(LossClosure closure) {
   Tensor loss;
   if (closure != nullptr) {
@@ -132,6 +167,8 @@ Tensor Optimizer::step(LossClosure closure) {
   at::NoGradGuard no_grad;
   sync();
   const auto all = gradients();
+  check_capture(all);
+  write_scalars();
   Tensor finite = finite_flag(all);
   if (finite.defined()) {
     skipped_.add_(finite.logical_not());
@@ -142,8 +179,9 @@ Tensor Optimizer::step(LossClosure closure) {
   }
   for (size_t g = 0; g < groups_.size(); ++g) {
     const Options& options = group_options(g);
-    const Tensor lr = at::scalar_tensor(options.lr(), at::kDouble);
-    step_group(options, groups_[g].buckets, param_groups_[g].params(), all[g], {.lr = lr, .apply = finite, .grad_scale = {}});
+    const Group& group = groups_[g];
+    const Tensor lr = group.lr.value.defined() ? group.lr.value : at::scalar_tensor(options.lr(), at::kDouble);
+    step_group(options, groups_[g].buckets, param_groups_[g].params(), all[g], {.lr = lr, .apply = finite, .gamma = group.gamma.value});
   }
   return loss;
 }

@@ -74,6 +74,10 @@ class Optimizer : public torch::optim::Optimizer {
   Snapshot snapshot() const;
   void restore(const Snapshot& snapshot);
 
+  // Writes the learning rates and γ that changed since the last call to where `capturable` keeps them on the GPU. step() does it too; a program
+  // that replays a graph of the step calls it before a replay. The graph is captured after a first step, with all gradients in place.
+  void write_scalars();
+
   // How many steps a non-finite gradient has cancelled (`skip_nonfinite`): an int64 number on the device of the first parameter.
   const Tensor& skipped() const { return skipped_; }
 
@@ -89,14 +93,21 @@ class Optimizer : public torch::optim::Optimizer {
   explicit Optimizer(std::unique_ptr<Options> defaults);
 
  private:
+  // A number as it was last written to the device.
+  struct DeviceNumber {
+    Tensor value;
+    double written = 0;
+  };
   struct Group {
     std::vector<std::string> names;
     std::vector<Bucket> buckets;
+    DeviceNumber lr, gamma;
   };
 
   void sync() const;  // makes the state of parameters that came since the last call, and follows those that moved
   std::vector<std::vector<Tensor>> gradients() const;
   Tensor finite_flag(const std::vector<std::vector<Tensor>>& gradients) const;
+  void check_capture(const std::vector<std::vector<Tensor>>& gradients) const;
   void step_group(const Options& options, std::vector<Bucket>& buckets, const std::vector<Tensor>& parameters,
                   const std::vector<Tensor>& gradients, const StepInputs& inputs);
 

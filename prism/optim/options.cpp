@@ -21,6 +21,9 @@ const Option* find(const std::vector<Option>& table, const std::string& name) {
   return nullptr;
 }
 
+constexpr const char* kCapturable =
+    "adamw, adam, adagrad, rmsprop, and for prism (covariance instant or ema), muon and tikhonovmuon with solver gram and one side; leave it out";
+
 std::string names_of(const std::vector<Option>& table) {
   std::vector<std::string> names;
   for (const auto& line : table) names.push_back(line.name);
@@ -58,6 +61,7 @@ void Options::check() const {
   TORCH_CHECK_VALUE(std::isfinite(lr()) && lr() >= 0, who, ": lr must be 0 or more, got ", lr());
   TORCH_CHECK_VALUE(std::isfinite(weight_decay()) && weight_decay() >= 0, who, ": weight_decay must be 0 or more, got ",
                     weight_decay());
+  TORCH_CHECK_VALUE(!capturable() || can_be_captured(), who, ": capturable is for ", kCapturable);
 }
 
 std::optional<Spectrum> Options::spectrum(const Tensor& /*G*/, const State& /*state*/) const { return std::nullopt; }
@@ -72,6 +76,7 @@ std::vector<Option> Options::table() {
              "a step with a non-finite gradient changes nothing and is counted, without waiting for the device"),
       option("state_dtype", state_dtype_, "type of the momenta; auto is float32, float64 for float64 weights"),
       option("master_weights", master_weights_, "keep float32 copies of 16-bit weights"),
+      option("capturable", capturable_, "keep the learning rate and γ on the GPU, where a CUDA graph of the step reads them at every replay"),
   };
 }
 

@@ -60,6 +60,9 @@ class Options : public torch::optim::OptimizerOptions {
   // Torch's Adam, Adagrad and RMSprop add weight_decay·W to the gradient instead of decaying W.
   virtual bool couples_decay() const { return false; }
 
+  // Whether the rule with these settings reads nothing on the host, so that a graph of the step is the step.
+  virtual bool can_be_captured() const { return false; }
+
   // The spectra behind the last direction of a bucket of one, from its gradient and its state after the step; none for elementwise methods.
   virtual std::optional<Spectrum> spectrum(const Tensor& G, const State& state) const;
 
@@ -80,6 +83,7 @@ class Options : public torch::optim::OptimizerOptions {
   bool skip_nonfinite() const { return skip_nonfinite_; }
   bool master_weights() const { return master_weights_; }
   StateType state_dtype() const { return state_dtype_; }
+  bool capturable() const { return capturable_; }
 
  protected:
   Options(double lr, double weight_decay) : lr_(lr), weight_decay_(weight_decay) {}
@@ -90,13 +94,15 @@ class Options : public torch::optim::OptimizerOptions {
   bool skip_nonfinite_ = false;
   bool master_weights_ = false;
   StateType state_dtype_ = StateType::Auto;
+  bool capturable_ = false;
 };
 
 // Gives a concrete options struct its chainable setters: PrismOptions(0.02).gamma(2).weight_decay(0.1).
 template <class Self, class Base = Options>
 class OptionsOf : public Base {
  public:
-  using Base::lr, Base::weight_decay, Base::maximize, Base::skip_nonfinite, Base::master_weights, Base::state_dtype;
+  using Base::lr, Base::weight_decay, Base::maximize, Base::skip_nonfinite, Base::master_weights, Base::state_dtype,
+      Base::capturable;
 
   Self& lr(double value) { return this->lr_ = value, self(); }
   Self& weight_decay(double value) { return this->weight_decay_ = value, self(); }
@@ -104,6 +110,7 @@ class OptionsOf : public Base {
   Self& skip_nonfinite(bool value) { return this->skip_nonfinite_ = value, self(); }
   Self& master_weights(bool value) { return this->master_weights_ = value, self(); }
   Self& state_dtype(StateType value) { return this->state_dtype_ = value, self(); }
+  Self& capturable(bool value) { return this->capturable_ = value, self(); }
 
   std::unique_ptr<torch::optim::OptimizerOptions> clone() const override {
     return std::make_unique<Self>(static_cast<const Self&>(*this));

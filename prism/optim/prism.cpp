@@ -131,6 +131,10 @@ void PrismOptions::check() const {
   if (side() == Side::Both) check_no_iteration("side 'both' uses the coupled inverse root");
 }
 
+bool PrismOptions::can_be_captured() const {
+  return MomentumOptionsOf::can_be_captured() && covariance() != CovarianceKind::Sketch && side() != Side::Both;
+}
+
 std::vector<Option> PrismOptions::table() {
   return MomentumOptionsOf::table() +
          std::vector<Option>{

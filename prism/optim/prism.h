@@ -35,6 +35,7 @@ class PrismOptions : public MomentumOptionsOf<PrismOptions> {
   Tensor direction(const Tensor& G, State& state) const override;
   std::optional<Spectrum> spectrum(const Tensor& G, const State& state) const override;
   void check() const override;
+  bool can_be_captured() const override;
   std::vector<Option> table() override;
   ShapingOptions shaping() const { return {.gamma = gamma(), .side = side(), .polar = polar()}; }
 

@@ -21,6 +21,7 @@ class RMSpropOptions : public OptionsOf<RMSpropOptions> {
   std::vector<Field> fields(at::IntArrayRef shape) const override;
   Tensor direction(const Tensor& G, State& state) const override;
   void check() const override;
+  bool can_be_captured() const override { return true; }
   std::vector<Option> table() override;
 };
 

@@ -46,6 +46,8 @@ class MomentumOptions : public SpectralOptions {
   std::vector<Option> table() override;
   std::vector<Field> fields(at::IntArrayRef shape) const override;
 
+  bool can_be_captured() const override { return solver() == Solver::Gram; }
+
   double momentum() const { return momentum_; }
   bool nesterov() const { return nesterov_; }
   bool bias_correction() const { return bias_correction_; }

@@ -136,8 +136,9 @@ std::tuple<Tensors, std::string> make_stacks(const Tensors& parameters, const Na
 }
 
 int64_t step_(const Tensors& parameters, const OptionalTensors& gradients, const Tensors& state, const Tensor& lr,
-              const OptionalTensor& apply, const OptionalTensor& grad_scale, const OptionalTensor& workspace,
-              const std::string& layout, const std::string& optimizer, const std::string& options) {
+              const OptionalTensor& gamma, const OptionalTensor& apply, const OptionalTensor& grad_scale,
+              const OptionalTensor& workspace, const std::string& layout, const std::string& optimizer,
+              const std::string& options) {
   at::NoGradGuard no_grad;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   Group group = open_group(parameters, gradients, state, layout, optimizer, options);
@@ -148,7 +149,7 @@ int64_t step_(const Tensors& parameters, const OptionalTensors& gradients, const
   }
   const auto flag = [](const OptionalTensor& given) { return given ? given->reshape({}) : Tensor(); };
   return step_buckets(*group.options, group.buckets, group.parameters, group.gradients,
-                      {.lr = lr.reshape({}), .apply = flag(apply), .grad_scale = flag(grad_scale)},
+                      {.lr = lr.reshape({}), .apply = flag(apply), .grad_scale = flag(grad_scale), .gamma = flag(gamma)},
                       workspace.value_or(Tensor()));
 }
 
@@ -224,8 +225,8 @@ TORCH_LIBRARY(prism, library) {
   library.def("default_rules(str matrices, str rest) -> str", &rules_text);
   library.def("make_state(Tensor[] parameters, str[] names, str optimizer, str options) -> (Tensor[], str)");
   library.def(
-      "step_(Tensor(a!)[] parameters, Tensor?[] gradients, Tensor(b!)[] state, Tensor lr, Tensor? apply, Tensor? "
-      "grad_scale, Tensor(c!)? workspace, str layout, str optimizer, str options) -> int");
+      "step_(Tensor(a!)[] parameters, Tensor?[] gradients, Tensor(b!)[] state, Tensor lr, Tensor? gamma, "
+      "Tensor? apply, Tensor? grad_scale, Tensor(c!)? workspace, str layout, str optimizer, str options) -> int");
   library.def("all_finite(Tensor[] gradients) -> Tensor");
   library.def(
       "spectra(Tensor[] parameters, Tensor?[] gradients, Tensor[] state, Tensor? grad_scale, str layout, str "

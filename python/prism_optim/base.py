@@ -51,10 +51,21 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"expected a number, a word or a list, got {type(value).__name__}")
 
 
+_SCALARS = ("lr", "gamma")  # what `capturable` keeps on the device
+
+
+def _device_gamma(group: dict[str, Any]) -> Tensor | None:
+    """γ as a number on the GPU, where `capturable` has put it."""
+    gamma = group.get("gamma")
+    on_gpu = isinstance(gamma, Tensor) and gamma.is_cuda and group["capturable"] and all(p.is_cuda for p in group["params"])
+    return gamma if on_gpu else None
+
+
 def _options_text(group: dict[str, Any], *, with_lr: bool = False) -> str:
-    """The options of a group as JSON. The learning rate travels as a tensor of its own at each step."""
+    """The options of a group as JSON. The learning rate travels as a tensor of its own at each step, and so does γ of a captured one."""
     optimizer = group["optimizer"]
-    values = {name: group[name] for name in defaults(optimizer) if name != "lr" or with_lr}
+    apart = () if with_lr else ("lr",) if _device_gamma(group) is None else ("lr", "gamma")
+    values = {name: group[name] for name in defaults(optimizer) if name not in apart}
     try:
         return json.dumps(values, default=_plain, allow_nan=False)
     except (ValueError, TypeError):
@@ -88,6 +99,7 @@ class Optimizer(torch.optim.Optimizer):
         self._skipped: Tensor | None = None
         self._last_scale: Tensor | None = None
         self._workspace: Tensor | None = None
+        self._scalars: list[dict[str, Tensor]] = []
         super().__init__(params, copy.deepcopy(options))
 
     # ---- groups
@@ -116,10 +128,12 @@ class Optimizer(torch.optim.Optimizer):
         try:
             self._check_names()
             self._stacks.append(self._fresh(len(self.param_groups) - 1))
+            self._scalars.append({})
         except BaseException:
             self.param_groups.pop()
             raise
         self._install(self._stacks[-1])
+        self._place_scalars()
 
     def _names(self, index: int) -> list[str]:
         """The names of a group's parameters: those given, or parameter.0, parameter.1, … counted over all groups."""
@@ -204,6 +218,8 @@ class Optimizer(torch.optim.Optimizer):
                 loss = closure()
         self._sync()
         gradients = self._gradients()
+        self._check_capture(gradients)
+        self._place_scalars()
         found_inf: Tensor | None = getattr(self, "found_inf", None)
         grad_scale: Tensor | None = getattr(self, "grad_scale", None)
         self._last_scale = grad_scale
@@ -217,11 +233,12 @@ class Optimizer(torch.optim.Optimizer):
             if not isinstance(lr, Tensor):
                 lr = torch.tensor(lr, dtype=torch.float64)
             optimizer, options = group["optimizer"], _options_text(group)
-            arguments = (stacks.layout, optimizer, options)
-            needed = ops.step_(group["params"], some, stacks.stacks, lr, apply, grad_scale, self._workspace, *arguments)
+            scalars = (lr, _device_gamma(group), apply, grad_scale)
+            texts = (stacks.layout, optimizer, options)
+            needed = ops.step_(group["params"], some, stacks.stacks, *scalars, self._workspace, *texts)
             if needed > 0:  # scratch memory of the kernels, from the first step on that needs it
                 self._workspace = torch.empty(needed, dtype=torch.uint8, device=stacks.stacks[0].device)
-                ops.step_(group["params"], some, stacks.stacks, lr, apply, grad_scale, self._workspace, *arguments)
+                ops.step_(group["params"], some, stacks.stacks, *scalars, self._workspace, *texts)
         return loss
 
     def _gradients(self) -> list[list[Tensor | None]]:
@@ -236,6 +253,47 @@ class Optimizer(torch.optim.Optimizer):
                     )
         return gradients
 
+    def _check_capture(self, gradients: list[list[Tensor | None]]) -> None:
+        """Refuses to be captured into a graph that would not be the step."""
+        on_gpu = any(p.is_cuda for group in self.param_groups for p in group["params"])
+        if not on_gpu or not torch.cuda.is_current_stream_capturing():
+            return
+        for index, (group, some) in enumerate(zip(self.param_groups, gradients, strict=True)):
+            if not group["capturable"]:
+                raise RuntimeError(
+                    f"{group['optimizer']}: a step can be captured into a graph with capturable=True, "
+                    "without which its learning rate would stay as it is now"
+                )
+            for name, gradient in zip(self._names(index), some, strict=True):
+                if gradient is None:
+                    raise RuntimeError(f"{group['optimizer']}: '{name}' has no gradient; a graph captured now would never update it")
+
+    def _place_scalars(self) -> None:
+        """Where `capturable` is set, makes learning rate and γ numbers on the GPU, which schedulers then write into.
+
+        A number put into the group in their place is written to where a graph may already read it.
+        """
+        for group, placed in zip(self.param_groups, self._scalars, strict=True):
+            device = group["params"][0].device if group["params"] else torch.device("cpu")
+            if not group["capturable"] or device.type != "cuda":
+                continue
+            for name in _SCALARS:
+                if name not in group or (isinstance(group[name], Tensor) and group[name].device == device):
+                    continue
+                if name in placed and placed[name].device == device:
+                    placed[name].fill_(group[name])
+                else:
+                    placed[name] = torch.as_tensor(group[name], dtype=torch.float64).to(device)
+                group[name] = placed[name]
+
+    def _written_scalars(self, index: int, loaded: dict[str, Any]) -> dict[str, Tensor]:
+        """The numbers on the GPU that a graph may read, with the values of a group that is being loaded."""
+        present = {name: self.param_groups[index].get(name) for name in _SCALARS}
+        on_gpu = {name: value for name, value in present.items() if isinstance(value, Tensor) and value.is_cuda and name in loaded}
+        for name, value in on_gpu.items():
+            value.copy_(torch.as_tensor(loaded[name]))
+        return on_gpu
+
     def _apply_flag(self, gradients: list[list[Tensor | None]], found_inf: Tensor | None) -> Tensor | None:
         """A boolean on the device: whether this step may change anything; None where nobody asks."""
         apply = None if found_inf is None else found_inf == 0
@@ -244,7 +302,8 @@ class Optimizer(torch.optim.Optimizer):
             finite = ops.all_finite(present)
             if self._skipped is None:  # made there: bringing it would wait for the device
                 self._skipped = torch.zeros((), dtype=torch.int64, device=finite.device)
-            self._skipped = self._skipped.to(finite.device) + finite.logical_not()
+            self._skipped = self._skipped.to(finite.device)
+            self._skipped += finite.logical_not()  # in place: a graph counts on
             apply = finite if apply is None else finite & apply.to(finite.device)
         return apply
 
@@ -279,6 +338,7 @@ class Optimizer(torch.optim.Optimizer):
             group = {key: value for key, value in source.items() if key not in ("params", "param_names")}
             group |= {key: value for key, value in self.param_groups[index].items() if key in ("params", "param_names")}
             ops.check(group["optimizer"], _options_text(group, with_lr=True))
+            group |= self._written_scalars(index, group)
             fresh = self._fresh(index, group)
             values = {p: state_dict["state"].get(i, {}) for p, i in zip(group["params"], saved_ids, strict=True)}
             for parameter, key, view in fresh.views:
@@ -305,6 +365,7 @@ class Optimizer(torch.optim.Optimizer):
         super().__setstate__(state)
         self._last_scale = None
         self._workspace = None
+        self._scalars = [{} for _ in self.param_groups]
         self._stacks = [_Stacks("", [], [], []) for _ in self.param_groups]  # stale: made anew, and filled from `state`
         with torch.no_grad():
             self._sync()

@@ -49,7 +49,7 @@ def inspect(optimizer: Optimizer) -> dict[str, Spectrum]:
     for group, stacks, some in zip(optimizer.param_groups, optimizer._stacks, gradients, strict=True):
         parameters = [p.detach() for p in group["params"]]
         scale, kind = optimizer._last_scale, group["optimizer"]
-        names, values = ops.spectra(parameters, some, stacks.stacks, scale, stacks.layout, kind, _options_text(group))
+        names, values = ops.spectra(parameters, some, stacks.stacks, scale, stacks.layout, kind, _options_text(group, with_lr=True))
         for i, name in enumerate(names):
             result[name] = Spectrum(*values[6 * i : 6 * i + 6])
     return result

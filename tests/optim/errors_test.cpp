@@ -19,7 +19,7 @@ TEST(Messages, RefuseImpossibleOptions) {
   const std::vector<Line> lines = {
       {"sgd", Json::object(), "unknown optimizer 'sgd'; expected one of prism, muon, tikhonovmuon, adamw, adam, adagrad, rmsprop, ssd, rmsspectral, adaspectral, shampoo, soap"},
       {"muon", Json::array(), "muon: expected options as a JSON object, got []"},
-      {"ssd", {{"momentum", 1}}, "ssd: unknown option 'momentum'; the options are lr, weight_decay, maximize, skip_nonfinite, state_dtype, master_weights, split, fold, solver, coefficients, steps"},
+      {"ssd", {{"momentum", 1}}, "ssd: unknown option 'momentum'; the options are lr, weight_decay, maximize, skip_nonfinite, state_dtype, master_weights, capturable, split, fold, solver, coefficients, steps"},
       {"muon", {{"lr", "fast"}}, "option 'lr': expected number, got \"fast\""},
       {"muon", {{"steps", 2.5}}, "option 'steps': expected integer, got 2.5"},
       {"muon", {{"nesterov", 1}}, "option 'nesterov': expected boolean, got 1"},

@@ -1,0 +1,94 @@
+// A step captured into a CUDA graph from C++: nothing is allocated and nothing waits, so that a bare capture of the stream suffices.
+
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <cuda_runtime_api.h>
+
+#include "tests/optim/helpers.h"
+
+namespace prism::test {
+namespace {
+
+class Capture : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a GPU";
+  }
+};
+
+NamedTensors model(uint64_t seed) {
+  NamedTensors named;
+  for (const auto& shape : std::vector<std::vector<int64_t>>{{48, 32}, {48, 32}, {20, 70}, {40}}) {
+    const Tensor value = random(shape, seed + named.size(), torch::kFloat32).cuda();
+    named.emplace_back("w" + std::to_string(named.size()), parameter(value));
+    named.back().second.mutable_grad() = random(shape, 100 + named.size(), torch::kFloat32).cuda();
+  }
+  return named;
+}
+
+Mixed optimizer_of(const NamedTensors& named) {
+  return {named, PrismOptions(0.1).weight_decay(0.1).capturable(true), AdamWOptions(0.1).capturable(true)};
+}
+
+void set_rates(Mixed& optimizer, double lr) {
+  for (auto& group : optimizer.param_groups()) group.options().set_lr(lr);
+}
+
+TEST_F(Capture, ReplaysTheEagerStepBitForBitWithItsOwnLearningRate) {
+  const auto replayed = model(1), eager = copy_of(replayed);
+  for (size_t i = 0; i < eager.size(); ++i) eager[i].second.mutable_grad() = replayed[i].second.grad().clone();
+  Mixed captured = optimizer_of(replayed), plain = optimizer_of(eager);
+  const c10::impl::VirtualGuardImpl cuda(at::kCUDA);
+  const c10::Stream stream = cuda.getStreamFromGlobalPool(at::Device(at::kCUDA, 0));
+  const c10::StreamGuard guard(stream);
+  torch::cuda::synchronize();
+  captured.step();
+  plain.step();
+
+  auto* handle = static_cast<cudaStream_t>(stream.native_handle());
+  ASSERT_EQ(cudaStreamBeginCapture(handle, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  captured.step();
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(handle, &graph), cudaSuccess);
+  cudaGraphExec_t executable = nullptr;
+  ASSERT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
+  for (const double lr : {0.1, 0.03, 0.0}) {
+    set_rates(captured, lr);
+    set_rates(plain, lr);
+    captured.write_scalars();
+    ASSERT_EQ(cudaGraphLaunch(executable, handle), cudaSuccess);
+    plain.step();
+  }
+  torch::cuda::synchronize();
+  expect_equal_weights(replayed, eager);
+  expect_equal_state(state_of(captured), state_of(plain));
+  cudaGraphExecDestroy(executable);
+  cudaGraphDestroy(graph);
+}
+
+TEST_F(Capture, RefusesWhatAGraphWouldFreeze) {
+  const c10::impl::VirtualGuardImpl cuda(at::kCUDA);
+  const c10::Stream stream = cuda.getStreamFromGlobalPool(at::Device(at::kCUDA, 0));
+  const c10::StreamGuard guard(stream);
+  auto* handle = static_cast<cudaStream_t>(stream.native_handle());
+  const auto message_in_capture = [&](Optimizer& optimizer) {
+    EXPECT_EQ(cudaStreamBeginCapture(handle, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    const auto message = message_of([&] { optimizer.step(); });
+    cudaGraph_t graph = nullptr;
+    cudaStreamEndCapture(handle, &graph);
+    cudaGraphDestroy(graph);
+    return message;
+  };
+  const auto named = model(1);
+  Mixed fresh = optimizer_of(named);
+  EXPECT_NE(message_in_capture(fresh).find("before a graph of it is captured"), std::string::npos);
+  Mixed frozen(named, PrismOptions(0.1), AdamWOptions(0.1));
+  EXPECT_NE(message_in_capture(frozen).find("with the option capturable"), std::string::npos);
+  Mixed lacking = optimizer_of(named);
+  lacking.step();
+  named[1].second.mutable_grad() = Tensor();
+  EXPECT_NE(message_in_capture(lacking).find("'w1' has no gradient"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace prism::test

@@ -1,0 +1,144 @@
+// Whole steps through the launcher, without torch: for compute-sanitizer, and for the identities that hold whatever the precision.
+
+#include <array>
+#include <cmath>
+#include <random>
+
+#include "prism/cuda/launch.h"
+#include "tests/cuda/device.h"
+
+namespace prism::cuda::test {
+namespace {
+
+const std::vector<GramStep> kJordan = {{{3.4445, -4.7750, 2.0315}, false, true},
+                                       {{3.4445, -4.7750, 2.0315}, false, true},
+                                       {{3.4445, -4.7750, 2.0315}, false, false},
+                                       {{3.4445, -4.7750, 2.0315}, false, false},
+                                       {{3.4445, -4.7750, 2.0315}, false, false}};
+
+// The set minimax9, its later steps around 1.
+const std::vector<GramStep> kMinimax = {
+    {{14.80094337, -144.4595382, 480.2615616, -617.0305152, 268.3831496}, false, true},
+    {{0.2847180079, -0.2692709244, 2.9773781614, -2.3863204704, 0.4929334429}, true, false},
+    {{0.8874093157, -0.2918830752, 0.9649335662, -1.1341424382, 0.3511528997}, true, false}};
+
+std::vector<float> normal(size_t size, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> distribution;
+  std::vector<float> values(size);
+  for (auto& value : values) value = distribution(random);
+  return values;
+}
+
+// Stacks of two shapes and both sides, on the device.
+struct Problem {
+  struct Memory {
+    DeviceArray<float> G, W, M, C, C_scale, step;
+  };
+  std::vector<Memory> memory;
+  std::vector<MatrixStack> stacks;
+
+  explicit Problem(const std::vector<std::array<int64_t, 2>>& shapes, bool averaged = false) {
+    unsigned seed = 0;
+    for (const auto& [m, n] : shapes) {
+      const size_t size = m * n, count = 2, k = std::min(m, n);
+      Memory one{DeviceArray<float>(normal(count * size, ++seed)), DeviceArray<float>(normal(count * size, ++seed)),
+                 DeviceArray<float>(normal(count * size, ++seed)), DeviceArray<float>(std::vector<float>(count * k * k)),
+                 DeviceArray<float>(std::vector<float>(count)), DeviceArray<float>(std::vector<float>(count))};
+      MatrixStack stack{.m = m, .n = n, .left = m < n};
+      for (size_t b = 0; b < count; ++b) {
+        stack.G.push_back(one.G.data() + b * size);
+        stack.W.push_back(one.W.data() + b * size);
+        stack.M.push_back(one.M.data() + b * size);
+        if (!averaged) continue;
+        stack.C.push_back(one.C.data() + b * k * k);
+        stack.C_scale.push_back(one.C_scale.data() + b);
+        stack.step.push_back(one.step.data() + b);
+      }
+      memory.push_back(std::move(one));
+      stacks.push_back(std::move(stack));
+    }
+  }
+
+  void step(const SpectralRule& rule, const StepScalars& scalars) {
+    const DeviceArray<char> workspace(std::vector<char>(spectral_workspace(rule, stacks)));
+    ASSERT_CUDA(spectral_step(rule, scalars, stacks, workspace.data(), 0, nullptr));
+    ASSERT_CUDA(cudaDeviceSynchronize());
+  }
+};
+
+class SpectralStep : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!has_device()) GTEST_SKIP() << "needs a GPU";
+  }
+};
+
+const std::vector<std::array<int64_t, 2>> kShapes = {{1, 1}, {7, 3}, {130, 70}, {70, 130}, {300, 257}};
+
+TEST_F(SpectralStep, IsTheSameTwice) {
+  for (const auto& steps : {kJordan, kMinimax}) {
+    for (const bool averaged : {false, true}) {
+      const SpectralRule rule{.noisy = true, .gamma = {.value = 0.5}, .averaged = averaged, .covariance_beta = 0.9, .steps = steps, .bound = 1.02};
+      const StepScalars scalars{.lr = {.value = 0.1}, .weight_decay = 0.1};
+      Problem first(kShapes, averaged), second(kShapes, averaged);
+      for (int t = 0; t < 2; ++t) {
+        first.step(rule, scalars);
+        second.step(rule, scalars);
+      }
+      for (size_t s = 0; s < kShapes.size(); ++s) {
+        EXPECT_EQ(first.memory[s].W.values(), second.memory[s].W.values());
+        EXPECT_EQ(first.memory[s].M.values(), second.memory[s].M.values());
+        EXPECT_EQ(first.memory[s].C.values(), second.memory[s].C.values());
+        for (const float w : first.memory[s].W.values()) ASSERT_TRUE(std::isfinite(w));
+      }
+    }
+  }
+}
+
+TEST_F(SpectralStep, WithoutMomentumAndNoiseMakesTheColumnsOrthonormal) {  // OᵀO ≈ I for one side, up to the polynomial's range
+  const SpectralRule rule{.momentum = 0, .nesterov = false, .steps = kMinimax, .bound = 1.02};
+  Problem problem({{300, 40}});
+  const auto before = problem.memory[0].W.values();
+  problem.step(rule, {.lr = {.value = 1}});
+  const auto after = problem.memory[0].W.values();
+  for (int i = 0; i < 40; ++i) {
+    for (int j = 0; j < 40; ++j) {
+      double sum = 0;
+      for (int r = 0; r < 300; ++r) sum += (before[r * 40 + i] - after[r * 40 + i]) * (before[r * 40 + j] - after[r * 40 + j]);
+      EXPECT_NEAR(sum, i == j ? 1 : 0, 0.27) << i << ' ' << j;
+    }
+  }
+}
+
+TEST_F(SpectralStep, WithTheApplyFlagDownChangesNothing) {
+  const SpectralRule rule{.noisy = true, .gamma = {.value = 1}, .averaged = true, .covariance_beta = 0.9, .steps = kJordan};
+  const DeviceArray<char> apply(std::vector<char>{0});
+  Problem problem(kShapes, true);
+  const Problem untouched(kShapes, true);
+  problem.step(rule, {.lr = {.value = 1}, .apply = reinterpret_cast<const bool*>(apply.data()), .weight_decay = 0.5});
+  for (size_t s = 0; s < kShapes.size(); ++s) {
+    EXPECT_EQ(problem.memory[s].W.values(), untouched.memory[s].W.values());
+    EXPECT_EQ(problem.memory[s].M.values(), untouched.memory[s].M.values());
+    EXPECT_EQ(problem.memory[s].C.values(), untouched.memory[s].C.values());
+    EXPECT_EQ(problem.memory[s].C_scale.values(), untouched.memory[s].C_scale.values());
+    EXPECT_EQ(problem.memory[s].step.values(), untouched.memory[s].step.values());
+  }
+}
+
+TEST_F(SpectralStep, OfVectorsIsAdamW) {
+  const size_t size = 5003;
+  const std::vector<float> zeros(size);
+  const DeviceArray<float> G(normal(size, 1)), W(normal(size, 2)), m(zeros), v(zeros), step(std::vector<float>{0});
+  const auto g = G.values(), before = W.values();
+  const ElementwiseRule rule{.kind = Elementwise::Adam, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
+  const Vector vector{.size = static_cast<int64_t>(size), .G = G.data(), .W = W.data(), .step = step.data(), .state = {m.data(), v.data(), nullptr}};
+  ASSERT_CUDA(elementwise_step(rule, {.lr = {.value = 0.1}, .weight_decay = 0.5}, {vector}, 0, nullptr));
+  ASSERT_CUDA(cudaDeviceSynchronize());
+  const auto after = W.values();
+  for (size_t i = 0; i < size; ++i) EXPECT_NEAR(after[i], 0.95f * before[i] - 0.1f * (g[i] > 0 ? 1 : -1), 1e-4);
+  EXPECT_EQ(step.values()[0], 1);
+}
+
+}  // namespace
+}  // namespace prism::cuda::test
