@@ -135,7 +135,7 @@ std::string driver_devices() {
 Finding check_cuda() {
   const std::string models = driver_devices();
   const bool has_backend = fs::exists(torch_libraries() / "libtorch_cuda.so");
-  if (at::globalContext().hasCUDA()) {
+  if (at::Context::hasCUDA()) {
     const int devices = at::detail::getCUDAHooks().getNumGPUs();
     return {Verdict::kOk, "CUDA",
             fmt::format("{} device{}{}{}", devices, devices == 1 ? "" : "s", models.empty() ? "" : ": ", models), ""};

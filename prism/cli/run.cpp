@@ -62,7 +62,7 @@ std::string unexpected(const CLI::App& app) {
 std::string parse_mistake(const CLI::App& app, const CLI::ParseError& error) {
   if (std::string text = unexpected(app); !text.empty()) return text;  // a misspelled option is missing besides
   if (!command_names(app).empty()) return fmt::format("expected one of: {}", fmt::join(command_names(app), ", "));
-  const std::string text = error.what();
+  std::string text = error.what();
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
     const bool missing = text.ends_with("missing");
     return fmt::format("{}: expected {}", text.substr(0, text.find(':')), missing ? "a value" : "it once only");

@@ -77,11 +77,10 @@ optimizer.covariance = "ema"
 
 @pytest.fixture(scope="module")
 def compared(settings, tmp_path_factory):
-    """The folder of a finished comparison, what it printed, and how long it took."""
+    """The folder of a finished comparison, and what it printed."""
     out = tmp_path_factory.mktemp("compared") / "out"
-    begin = time.monotonic()
     output, _ = run(*settings(out))
-    return out, output, time.monotonic() - begin
+    return out, output
 
 
 def without_timings(value):
@@ -178,7 +177,7 @@ def oracle(folder):
 
 
 def test_every_figure_of_the_summary_can_be_recomputed(compared):
-    folder, _, _ = compared
+    folder, _ = compared
     summary = json.loads((folder / "summary.json").read_text())
     table, baseline, winner = oracle(folder)
     assert summary["baseline"] == baseline and summary["winner"] == winner
@@ -207,7 +206,7 @@ def test_every_figure_of_the_summary_can_be_recomputed(compared):
 
 
 def test_the_table_on_the_screen_shows_these_figures(compared):
-    folder, output, _ = compared
+    folder, output = compared
     table, baseline, winner = oracle(folder)
     labels = {"adamw": "AdamW", "muon": "Muon", "prism-ema": "PRISM ema"}
     for name, row in table.items():
@@ -235,7 +234,7 @@ def test_the_table_on_the_screen_shows_these_figures(compared):
 
 
 def test_the_csv_has_a_line_for_every_run(compared):
-    folder, _, _ = compared
+    folder, _ = compared
     with open(folder / "runs.csv", newline="") as file:
         lines = list(csv.DictReader(file))
     planned = [(name, lr, SEEDS[0]) for name, rates in RATES.items() for lr in rates]
@@ -250,7 +249,7 @@ def test_the_csv_has_a_line_for_every_run(compared):
 
 
 def test_all_start_alike_and_see_the_same_batches(compared):
-    folder, _, _ = compared
+    folder, _ = compared
     summary = json.loads((folder / "summary.json").read_text())
     starts = {}
     for entry in summary["runs"]:
@@ -268,7 +267,7 @@ def test_all_start_alike_and_see_the_same_batches(compared):
 
 
 def test_a_finished_comparison_is_not_run_again(settings, compared):
-    folder, output, _ = compared
+    folder, output = compared
     before = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/metrics.jsonl")}
     summary = (folder / "summary.json").read_bytes()
     assert run(*settings(folder))[0] == output
@@ -277,23 +276,23 @@ def test_a_finished_comparison_is_not_run_again(settings, compared):
 
 
 def test_killed_again_and_again_it_ends_with_the_same_summary(settings, compared, tmp_path):
-    folder, _, seconds = compared
+    folder, _ = compared
     out = tmp_path / "out"
     generator = random.Random(11)
-    kills = 0
-    for _ in range(6):
+    for begun in (1, 3, 6, 9, 12, 14):  # of 17 runs
         process = start(*settings(out))
-        time.sleep(generator.uniform(0.3, 0.6) * seconds)
+        while len(list(out.glob("runs/*/metrics.jsonl"))) < begun and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(generator.uniform(0, 0.1))
         process.kill()
         process.communicate()
-        kills += not (out / "summary.json").exists()
-    assert kills >= 2
+        assert not (out / "summary.json").exists()
     run(*settings(out))
     assert stable_summary(out) == stable_summary(folder)
 
 
 def test_a_planted_difference_is_caught(settings, compared, tmp_path):
-    folder, _, _ = compared
+    folder, _ = compared
     for name, change in {
         "metrics.jsonl": lambda text: text.replace('"batch":"', '"batch":"0', 1),
         "summary.json": lambda text: re.sub(r'("initial_weights": ?")', r"\g<1>0", text),
@@ -312,7 +311,7 @@ def test_a_planted_difference_is_caught(settings, compared, tmp_path):
 
 @pytest.mark.parametrize("setting", ["train.steps=13", "optimizer.weight_decay=0.5", "train.batch=8", "data.vocab=280"])
 def test_a_folder_with_other_settings_is_refused(settings, compared, tmp_path, setting):
-    folder, _, _ = compared
+    folder, _ = compared
     out = tmp_path / "out"
     shutil.copytree(folder, out)
     summary = (out / "summary.json").read_bytes()
