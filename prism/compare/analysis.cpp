@@ -32,12 +32,6 @@ std::vector<SweepPoint> points_of(const Plan& plan, size_t contender, const std:
   return points;
 }
 
-// With more than one seed the first has chosen the rate, so it may not judge it too.
-std::vector<int64_t> judging_seeds(const Plan& plan) {
-  const auto& seeds = plan.seeds();
-  return seeds.size() == 1 ? seeds : std::vector<int64_t>(seeds.begin() + 1, seeds.end());
-}
-
 Result result_of(const Plan& plan, size_t contender, const std::vector<RunOutcome>& runs) {
   Result result;
   result.id = plan.contenders()[contender].id;
@@ -91,6 +85,11 @@ void compare_with_baseline(const Plan& plan, const std::vector<RunOutcome>& runs
 }
 
 }  // namespace
+
+std::vector<int64_t> judging_seeds(const Plan& plan) {
+  const auto& seeds = plan.seeds();
+  return seeds.size() == 1 ? seeds : std::vector<int64_t>(seeds.begin() + 1, seeds.end());
+}
 
 RunOutcome read_outcome(const PlannedRun& planned) {
   RunOutcome outcome{.contender = planned.contender,

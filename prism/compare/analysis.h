@@ -47,6 +47,9 @@ struct Comparison {
 
 RunOutcome read_outcome(const PlannedRun& run);
 
+// With more than one seed the first has chosen the rates, so it may not judge them too.
+std::vector<int64_t> judging_seeds(const Plan& plan);
+
 // Throws std::runtime_error that names two runs of one seed that began with different weights or saw different batches.
 void check_equal_start_and_data(const std::vector<RunOutcome>& runs, Comparison& comparison);
 

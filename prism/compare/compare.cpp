@@ -102,7 +102,7 @@ class Runner {
   double seconds_ = 0;
 };
 
-// The model of a run's newest checkpoint continues the prompt, taking the likeliest token each time.
+// The model of a run's newest checkpoint continues the prompt, always with the same seed.
 Sample make_sample(const Plan& plan, const Result& result, size_t contender, const text::Tokenizer& tokenizer) {
   const auto folder = plan.run(contender, result.sweep->best.lr, plan.seeds().front()).folder;
   const auto checkpoint = io::latest_checkpoint(folder / "checkpoints").path;
@@ -111,7 +111,8 @@ Sample make_sample(const Plan& plan, const Result& result, size_t contender, con
   const auto prompt = plan.config().string("compare.prompt");
   const auto ids = tokenizer.encode(prompt);
   model::GenerateOptions options;
-  options.temperature = 0;
+  options.temperature = 0.8;  // the likeliest token each time ends in a loop with models this young
+  options.top_p = 0.95;
   options.tokens = std::min(plan.config().integer("compare.sample_tokens"),
                             model.config().context - static_cast<int64_t>(ids.size()));
   if (ids.empty() || options.tokens < 1) {

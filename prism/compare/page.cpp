@@ -32,7 +32,8 @@ std::string detail_of(const Contender& contender) {
   return text;
 }
 
-json page_optimizer(const Contender& contender, const Result& result, const Result& baseline) {
+json page_optimizer(const Plan& plan, size_t index, const Result& result, const Result& baseline) {
+  const Contender& contender = plan.contenders()[index];
   json entry = {{"id", result.id}, {"label", result.label}};
   if (const auto detail = detail_of(contender); !detail.empty()) entry["detail"] = detail;
   for (const auto& point : result.points) {
@@ -48,8 +49,11 @@ json page_optimizer(const Contender& contender, const Result& result, const Resu
       {"low", sweep.low}, {"high", sweep.high}, {"low_open", sweep.low_open}, {"high_open", sweep.high_open}};
   add_estimate(entry, "final", result.final);
   entry["final"]["seeds"] = json::array();
-  for (const auto& [seed, loss] : result.losses)
-    entry["final"]["seeds"].push_back({{"seed", seed}, {"loss", finite_or_null(loss)}});
+  for (const auto seed : judging_seeds(plan)) {
+    const auto found = result.losses.find(seed);
+    if (found != result.losses.end())
+      entry["final"]["seeds"].push_back({{"seed", seed}, {"loss", finite_or_null(found->second)}});
+  }
   if (result.difference) add_estimate(entry, "difference", *result.difference);
   const auto add_time = [&](const char* key, const char* speedup, const std::optional<double>& ours,
                             const std::optional<double>& theirs) {
@@ -103,7 +107,7 @@ json page_document(const Plan& plan, const Comparison& comparison, const std::ve
   const auto& baseline = comparison.results[comparison.baseline];
   for (size_t i = 0; i < comparison.results.size(); ++i) {
     const auto& result = comparison.results[i];
-    document["optimizers"].push_back(page_optimizer(plan.contenders()[i], result, baseline));
+    document["optimizers"].push_back(page_optimizer(plan, i, result, baseline));
     if (result.sweep) document["routing"].push_back(train::page_routing(result.best_summary, result.id));
   }
   for (const auto& run : runs) {

@@ -12,6 +12,15 @@ namespace {
 
 std::string percent(double share) { return fmt::format("{:g} %", 100 * share); }
 
+const Result* runner_up(const Comparison& comparison) {
+  const Result* next = nullptr;
+  for (size_t i = 0; i < comparison.results.size(); ++i) {
+    const auto& result = comparison.results[i];
+    if (i != comparison.winner && (next == nullptr || result.final.mean < next->final.mean)) next = &result;
+  }
+  return next;
+}
+
 Sentence headline(const Comparison& comparison) {
   const auto& winner = comparison.results[comparison.winner];
   const auto& baseline = comparison.results[comparison.baseline];
@@ -20,8 +29,10 @@ Sentence headline(const Comparison& comparison) {
     return {"Every optimizer diverged with at least one seed at its best rate.", "headline"};
   }
   auto text = fmt::format("**{}** has the lowest held-out loss: **{:.4f}**", winner.label, winner.final.mean);
-  if (comparison.winner != comparison.baseline && std::isfinite(baseline.final.mean)) {
-    text += fmt::format(", {:.4f} below {}, the baseline", baseline.final.mean - winner.final.mean, baseline.label);
+  const Result* other = comparison.winner == comparison.baseline ? runner_up(comparison) : &baseline;
+  if (other != nullptr && std::isfinite(other->final.mean)) {
+    text += fmt::format(", {:.4f} below {}, {}", other->final.mean - winner.final.mean, other->label,
+                        other == &baseline ? "the baseline" : "the next");
   }
   return {text + ".", "headline"};
 }
