@@ -50,8 +50,8 @@ struct Norm : Function<Norm> {
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
     const int64_t width = saved[0].size(-1);
-    const auto [dx, dg] = ops::rms_norm_backward(gradients[0].reshape({-1, width}), saved[0].reshape({-1, width}),
-                                                 saved[1], saved[2], Tensor());
+    const auto [dx, dg, _] = ops::rms_norm_backward(gradients[0].reshape({-1, width}), saved[0].reshape({-1, width}),
+                                                    saved[1], saved[2], Tensor(), /*want_low=*/false);
     return {dx.view_as(saved[0]), dg, Tensor()};
   }
 };

@@ -40,7 +40,7 @@ struct AttentionInput : Function<AttentionInput> {
     const auto &dq = gradients[0], &dk = gradients[1], &dv = gradients[2], &dx_past = gradients[3];
     const Tensor dqkv = ops::rope_backward(dq, dk, dv, saved[5], saved[6]);
     const Tensor dW = weight_gradient(dqkv, n), db = dqkv.sum(0, /*keepdim=*/false, at::kFloat);
-    const auto [dx, dg] = ops::rms_norm_backward(at::mm(dqkv, W), rows(x), r, g, rows(dx_past));
+    const auto [dx, dg, _] = ops::rms_norm_backward(at::mm(dqkv, W), rows(x), r, g, rows(dx_past), /*want_low=*/false);
     const int64_t q = dq.size(1) * dq.size(3), k = dk.size(1) * dk.size(3);
     return {dx.view_as(x),
             dg,
@@ -74,8 +74,8 @@ struct AttentionOutputAndMlp : Function<AttentionOutputAndMlp> {
     const auto &Wo = saved[6], &Wgu = saved[7], &Wdown = saved[8];
     const Tensor dz = rows(gradients[0]), dz_low = dz.to(Wo.scalar_type());
     const auto [dgu, s] = ops::swiglu_backward(at::mm(dz_low, Wdown), gu);
-    const auto [dy, dg] = ops::rms_norm_backward(at::mm(dgu, Wgu), y, r, g, dz);
-    const Tensor dy_low = dy.to(Wo.scalar_type()), o_rows = o.transpose(1, 2).reshape({dz.size(0), Wo.size(1)});
+    const auto [dy, dg, dy_low] = ops::rms_norm_backward(at::mm(dgu, Wgu), y, r, g, dz, /*want_low=*/true);
+    const Tensor o_rows = o.transpose(1, 2).reshape({dz.size(0), Wo.size(1)});
     const Tensor dWgu = weight_gradient(dgu, n);
     const Tensor d_o = at::mm(dy_low, Wo).view(o.transpose(1, 2).sizes()).transpose(1, 2);
     const int64_t mlp = Wdown.size(1);

@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "prism/model/kernels_cpu.h"
+#include "prism/model/kernels_cuda.h"
 
 namespace prism::model::ops {
 namespace {
@@ -34,6 +35,9 @@ Tensor token_rows(const Tensor& x) { return x.transpose(1, 2).contiguous(); }
 }  // namespace
 
 std::pair<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& g, double eps, at::ScalarType type) {
+  if (cuda::usable(x, at::kFloat, type == at::kBFloat16 && model::cuda::supports_width(x.size(1)))) {
+    return cuda::rms_norm(x, g, eps);
+  }
   if (!on_cpu(x)) return plain::rms_norm(x, g, eps, type);
   const int64_t width = x.size(1);
   const Tensor in = x.contiguous();
@@ -45,9 +49,12 @@ std::pair<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& g, double eps,
   return {n, r};
 }
 
-std::pair<Tensor, Tensor> rms_norm_backward(const Tensor& dn, const Tensor& x, const Tensor& r, const Tensor& g,
-                                            const Tensor& a) {
-  if (!on_cpu(x)) return plain::rms_norm_backward(dn, x, r, g, a);
+NormGradient rms_norm_backward(const Tensor& dn, const Tensor& x, const Tensor& r, const Tensor& g, const Tensor& a,
+                               bool want_low) {
+  if (cuda::usable(dn, at::kBFloat16, model::cuda::supports_width(x.size(1)))) {
+    return cuda::rms_norm_backward(dn, x, r, g, a, want_low);
+  }
+  if (!on_cpu(x)) return plain::rms_norm_backward(dn, x, r, g, a, want_low);
   constexpr int64_t kBlock = 64;  // rows that are summed into one part of dg, so that it is the same for any threads
   const int64_t count = x.size(0), width = x.size(1), blocks = (count + kBlock - 1) / kBlock;
   const Tensor d = dn.contiguous(), in = x.contiguous(), past = a.defined() ? a.contiguous() : a;
@@ -60,10 +67,11 @@ std::pair<Tensor, Tensor> rms_norm_backward(const Tensor& dn, const Tensor& x, c
                                  parts.data_ptr<float>() + i * width);
     }
   });
-  return {dx, parts.sum(0)};
+  return {dx, parts.sum(0), dx};
 }
 
 void rope_(const Tensor& qkv, int64_t kv_heads, const Tensor& cosine, const Tensor& sine) {
+  if (cuda::usable(qkv, at::kBFloat16, qkv.size(3) % 8 == 0)) return cuda::rope_(qkv, kv_heads, cosine, sine);
   if (!on_cpu(qkv)) return plain::rope_(qkv, kv_heads, cosine, sine);
   const int64_t stride = qkv.stride(1);
   const kernels::Rope rope = rope_of(cosine, sine, qkv.size(2) - kv_heads, 1);
@@ -73,6 +81,7 @@ void rope_(const Tensor& qkv, int64_t kv_heads, const Tensor& cosine, const Tens
 }
 
 Tensor rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& cosine, const Tensor& sine) {
+  if (cuda::usable(dq, at::kBFloat16, dq.size(3) % 8 == 0)) return cuda::rope_backward(dq, dk, dv, cosine, sine);
   if (!on_cpu(dq)) return plain::rope_backward(dq, dk, dv, cosine, sine);
   const int64_t B = dq.size(0), H = dq.size(1), T = dq.size(2), D = dq.size(3), K = dk.size(1);
   const int64_t stride = (H + 2 * K) * D;
@@ -89,6 +98,7 @@ Tensor rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const
 }
 
 Tensor swiglu(const Tensor& ab) {
+  if (cuda::usable(ab, at::kBFloat16, ab.size(1) % 8 == 0)) return cuda::swiglu(ab);
   if (!on_cpu(ab)) return plain::swiglu(ab);
   const int64_t mlp = ab.size(1) / 2;
   Tensor s = at::empty({ab.size(0), mlp}, ab.options());
@@ -98,6 +108,7 @@ Tensor swiglu(const Tensor& ab) {
 }
 
 std::pair<Tensor, Tensor> swiglu_backward(const Tensor& ds, const Tensor& ab) {
+  if (cuda::usable(ab, at::kBFloat16, ab.size(1) % 8 == 0)) return cuda::swiglu_backward(ds, ab);
   if (!on_cpu(ab)) return plain::swiglu_backward(ds, ab);
   const int64_t mlp = ab.size(1) / 2;
   Tensor dab = at::empty_like(ab), s = at::empty_like(ds);
@@ -109,6 +120,8 @@ std::pair<Tensor, Tensor> swiglu_backward(const Tensor& ds, const Tensor& ab) {
 }
 
 Tensor cross_entropy_(Tensor& z, const Tensor& targets, std::optional<at::ScalarType> gradient) {
+  const bool low = gradient.value_or(at::kBFloat16) == at::kBFloat16;
+  if (cuda::usable(z, at::kFloat, low && z.size(1) % 4 == 0)) return cuda::cross_entropy_(z, targets, low && gradient);
   if (!on_cpu(z)) return plain::cross_entropy_(z, targets, gradient);
   const int64_t vocab = z.size(1);
   Tensor loss = at::empty({z.size(0)}, z.options());

@@ -6,8 +6,9 @@
 #include <utility>
 
 // The parts of the decoder between matrix products, forward and backward, without autograd. On the CPU they are fused
-// kernels for float32 (kernels_cpu.h); namespace `plain` has the same in ATen's operators, for any device and type: the
-// specification, and what CUDA uses. Rows are tokens; a type argument is that of the matrix products.
+// kernels for float32 (kernels_cpu.h), on CUDA for bfloat16 products (kernels_cuda.h); namespace `plain` has the same
+// in ATen's operators, for any device and type: the specification, and what is left. Rows are tokens; a type argument
+// is that of the matrix products.
 namespace prism::model::ops {
 
 using at::Tensor;
@@ -15,9 +16,15 @@ using at::Tensor;
 // n = x · r ⊙ g with r = 1/√(mean(x²) + ε): (n in `type`, r in float32). x: (rows, width), g: (width).
 std::pair<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& g, double eps, at::ScalarType type);
 
-// (dx + a, dg) of the above; a (rows, width) is the gradient that goes past the norm, and may be undefined.
-std::pair<Tensor, Tensor> rms_norm_backward(const Tensor& dn, const Tensor& x, const Tensor& r, const Tensor& g,
-                                            const Tensor& a);
+struct NormGradient {
+  Tensor dx, dg;
+  Tensor low;  // dx in the type of dn
+};
+
+// The gradients of the above. a (rows, width) is the gradient that goes past the norm, which is added to dx; it may be
+// undefined. `low` is made where it is wanted.
+NormGradient rms_norm_backward(const Tensor& dn, const Tensor& x, const Tensor& r, const Tensor& g, const Tensor& a,
+                               bool want_low);
 
 // Turns the query and key heads of qkv (B, T, heads + 2 · kv_heads, head_dim) in place: of each head, the pair
 // (i, i + head_dim/2) at position t by the angle whose cosine and sine are in row t of the tables (T, head_dim/2).
@@ -40,10 +47,11 @@ Tensor cross_entropy_(Tensor& z, const Tensor& targets, std::optional<at::Scalar
 // W[ids[i]] += x[i], in the order of i on the CPU. W: (vocab, width) float32, ids: int64 (rows), x: (rows, width).
 void add_rows_(Tensor& W, const Tensor& ids, const Tensor& x);
 
+// The same set twice more. `plain` has add_rows_ too; on CUDA that is the only one.
 namespace plain {
 std::pair<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& g, double eps, at::ScalarType type);
-std::pair<Tensor, Tensor> rms_norm_backward(const Tensor& dn, const Tensor& x, const Tensor& r, const Tensor& g,
-                                            const Tensor& a);
+NormGradient rms_norm_backward(const Tensor& dn, const Tensor& x, const Tensor& r, const Tensor& g, const Tensor& a,
+                               bool want_low);
 void rope_(const Tensor& qkv, int64_t kv_heads, const Tensor& cosine, const Tensor& sine);
 Tensor rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& cosine, const Tensor& sine);
 Tensor swiglu(const Tensor& ab);
@@ -51,5 +59,19 @@ std::pair<Tensor, Tensor> swiglu_backward(const Tensor& ds, const Tensor& ab);
 Tensor cross_entropy_(Tensor& z, const Tensor& targets, std::optional<at::ScalarType> gradient);
 void add_rows_(Tensor& W, const Tensor& ids, const Tensor& x);
 }  // namespace plain
+
+namespace cuda {
+// Whether x is on a GPU that the kernels are for, of this type; what else each of them asks for is in kernels_cuda.h.
+bool usable(const Tensor& x, at::ScalarType type, bool sizes_fit);
+
+std::pair<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& g, double eps);
+NormGradient rms_norm_backward(const Tensor& dn, const Tensor& x, const Tensor& r, const Tensor& g, const Tensor& a,
+                               bool want_low);
+void rope_(const Tensor& qkv, int64_t kv_heads, const Tensor& cosine, const Tensor& sine);
+Tensor rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& cosine, const Tensor& sine);
+Tensor swiglu(const Tensor& ab);
+std::pair<Tensor, Tensor> swiglu_backward(const Tensor& ds, const Tensor& ab);
+Tensor cross_entropy_(Tensor& z, const Tensor& targets, bool gradient);
+}  // namespace cuda
 
 }  // namespace prism::model::ops

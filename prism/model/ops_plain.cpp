@@ -38,8 +38,8 @@ std::pair<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& g, double eps,
   return {(x * r.unsqueeze(1) * g).to(type), r};
 }
 
-std::pair<Tensor, Tensor> rms_norm_backward(const Tensor& dn, const Tensor& x, const Tensor& r, const Tensor& g,
-                                            const Tensor& a) {
+NormGradient rms_norm_backward(const Tensor& dn, const Tensor& x, const Tensor& r, const Tensor& g, const Tensor& a,
+                               bool want_low) {
   Tensor dx, dg;
   if (x.is_cuda()) {
     std::tie(dx, dg) = at::_fused_rms_norm_backward(dn.to(x.scalar_type()), x, {x.size(1)}, r, g, {true, true});
@@ -48,7 +48,8 @@ std::pair<Tensor, Tensor> rms_norm_backward(const Tensor& dn, const Tensor& x, c
     dx = d * g * ri - x * ri.pow(3) * (d * g * x).mean(1, /*keepdim=*/true);
     dg = (d * x * ri).sum(0);
   }
-  return {a.defined() ? dx.add_(a) : dx, dg};
+  if (a.defined()) dx.add_(a);
+  return {dx, dg, want_low ? dx.to(dn.scalar_type()) : Tensor()};
 }
 
 void rope_(const Tensor& qkv, int64_t kv_heads, const Tensor& cosine, const Tensor& sine) {

@@ -15,11 +15,12 @@ class Cuda : public testing::Test {
     if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
   }
 
-  // head_dim 16: flash attention wants multiples of 8.
-  static ModelConfig config(bool tied = true) {
+  // Sizes that the kernels are for; with a width of 64 and 61 words the plain operators do the work.
+  static ModelConfig config(bool tied = true, int64_t width = 128, int64_t vocab = 64) {
     ModelConfig c = tiny(tied);
     c.head_dim = 16;
-    c.width = 64;
+    c.width = width;
+    c.vocab = vocab;
     c.mlp = 96;
     c.context = 128;
     return c;
@@ -35,11 +36,12 @@ class Cuda : public testing::Test {
     copy.set_compute_dtype(type);
     return copy;
   }
-
-  static double relative_error(const at::Tensor& actual, const at::Tensor& expected) {
-    return ((actual.cpu() - expected).norm() / expected.norm()).item<double>();
-  }
 };
+
+double relative_error(const at::Tensor& actual, const at::Tensor& expected) {
+  const at::Tensor exact = expected.to(at::kDouble);
+  return ((actual.cpu().to(at::kDouble) - exact).norm() / exact.norm()).item<double>();
+}
 
 TEST_F(Cuda, InFloat32LossLogitsAndGradientsAreTheCpus) {
   for (const bool tied : {true, false}) {
@@ -54,8 +56,7 @@ TEST_F(Cuda, InFloat32LossLogitsAndGradientsAreTheCpus) {
   }
 }
 
-TEST_F(Cuda, InBfloat16TheyAreWithinItsPrecision) {
-  const Qwen2 cpu = random_model(config()), gpu = on_gpu(cpu, at::kBFloat16);
+void expect_near(const Qwen2& cpu, const Qwen2& gpu) {
   const auto tokens = random_tokens(cpu.config(), 8, 65);
   EXPECT_NEAR(gpu.loss(tokens.cuda()).item<double>(), cpu.loss(tokens).item<double>(), 0.02);
   EXPECT_EQ(gpu.forward(tokens.cuda()).scalar_type(), at::kFloat);
@@ -64,6 +65,14 @@ TEST_F(Cuda, InBfloat16TheyAreWithinItsPrecision) {
   for (size_t i = 0; i < expected.size(); ++i) {
     EXPECT_EQ(actual[i].scalar_type(), at::kFloat);
     EXPECT_LT(relative_error(actual[i], expected[i]), 0.06) << cpu.named_parameters()[i].first;
+  }
+}
+
+TEST_F(Cuda, InBfloat16TheyAreWithinItsPrecision) {
+  for (const auto& shape : {config(), config(false), config(true, 64, 61)}) {
+    SCOPED_TRACE(shape.width);
+    const Qwen2 cpu = random_model(shape);
+    expect_near(cpu, on_gpu(cpu, at::kBFloat16));
   }
 }
 
@@ -99,6 +108,98 @@ TEST_F(Cuda, NotANumberComesThroughTheLoss) {
     model.named_parameters()[1].second.fill_(std::nan(""));
   }
   EXPECT_TRUE(std::isnan(model.loss(random_tokens(config(), 2, 9).cuda()).item<double>()));
+}
+
+// Each kernel against the plain operators in float64 on the same numbers: 2⁻⁸ is a rounding to bfloat16.
+class CudaOps : public Cuda {
+ protected:
+  static constexpr double kRounding = 1.0 / 256;
+
+  void SetUp() override {
+    Cuda::SetUp();
+    if (!IsSkipped() && !ops::cuda::usable(torch::zeros(1, torch::kCUDA), at::kFloat, true))
+      GTEST_SKIP() << "no kernels";
+    torch::manual_seed(1);
+  }
+  static at::Tensor low(at::IntArrayRef shape) { return torch::randn(shape).to(at::kBFloat16); }
+  static at::Tensor exact(const at::Tensor& x) { return x.defined() ? x.to(at::kDouble) : x; }
+  static at::Tensor gpu(const at::Tensor& x) { return x.defined() ? x.cuda() : x; }
+};
+
+TEST_F(CudaOps, RmsNormAndItsGradientAreThePlainOnes) {
+  for (const int64_t width : {128, 384, 512, 2048}) {
+    for (const int64_t rows : {1, 13, 9000}) {
+      const auto x = torch::randn({rows, width}), g = torch::randn({width}), a = torch::randn({rows, width});
+      const auto dn = low({rows, width});
+      const auto [n, r] = ops::cuda::rms_norm(gpu(x), gpu(g), 1e-5);
+      const auto [n_exact, r_exact] = ops::plain::rms_norm(exact(x), exact(g), 1e-5, at::kDouble);
+      EXPECT_LT(relative_error(n, n_exact), kRounding);
+      EXPECT_LT(relative_error(r, r_exact), 1e-6);
+      for (const auto& past : {a, at::Tensor()}) {
+        const auto [dx, dg, dx_low] =
+            ops::cuda::rms_norm_backward(gpu(dn), gpu(x), r, gpu(g), gpu(past), past.defined());
+        const auto expected = ops::plain::rms_norm_backward(exact(dn), exact(x), r_exact, exact(g), exact(past), false);
+        EXPECT_LT(relative_error(dx, expected.dx), 1e-6);
+        EXPECT_LT(relative_error(dg, expected.dg), 1e-5);
+        ASSERT_EQ(dx_low.defined(), past.defined());
+        EXPECT_TRUE(!past.defined() || dx_low.equal(dx.to(at::kBFloat16)));
+      }
+    }
+  }
+}
+
+TEST_F(CudaOps, RopeIsThePlainOneAndItsGradientTurnsBack) {
+  const int64_t B = 3, T = 37, H = 6, K = 2, D = 24;
+  const auto angle = torch::randn({T, D / 2}), cosine = angle.cos(), sine = angle.sin(),
+             qkv = low({B, T, H + 2 * K, D});
+  const auto turned = gpu(qkv).clone(), turned_exact = exact(qkv);
+  ops::cuda::rope_(turned, K, gpu(cosine), gpu(sine));
+  ops::plain::rope_(turned_exact, K, exact(cosine), exact(sine));
+  EXPECT_LT(relative_error(turned, turned_exact), kRounding);
+  EXPECT_TRUE(turned.narrow(2, H + K, K).equal(gpu(qkv).narrow(2, H + K, K)));
+  const auto heads = [&](int64_t first, int64_t count) { return turned.narrow(2, first, count).transpose(1, 2); };
+  // In the strides of the forward pass, in order of heads, and in strides that no group of four fits.
+  const auto odd = torch::zeros({B, K, T, D + 1}, turned.options()).narrow(3, 0, D).copy_(heads(H + K, K));
+  for (const auto& dv : {heads(H + K, K), heads(H + K, K).contiguous(), odd}) {
+    const auto back = ops::cuda::rope_backward(heads(0, H), heads(H, K).contiguous(), dv, gpu(cosine), gpu(sine));
+    EXPECT_LT(relative_error(back, exact(qkv).view({B * T, -1})), 2 * kRounding);
+  }
+}
+
+TEST_F(CudaOps, SwigluAndItsGradientAreThePlainOnes) {
+  const auto ab = low({33, 2 * 88}) * 3, ds = low({33, 88});
+  EXPECT_LT(relative_error(ops::cuda::swiglu(gpu(ab)), ops::plain::swiglu(exact(ab))), kRounding);
+  const auto [dab, s] = ops::cuda::swiglu_backward(gpu(ds), gpu(ab));
+  const auto [dab_exact, s_exact] = ops::plain::swiglu_backward(exact(ds), exact(ab));
+  EXPECT_LT(relative_error(dab, dab_exact), kRounding);
+  EXPECT_LT(relative_error(s, s_exact), kRounding);
+}
+
+TEST_F(CudaOps, CrossEntropyAndItsGradientAreThePlainOnes) {
+  for (const int64_t vocab : {4, 500, 16384, 50004}) {
+    const auto z = torch::randn({70, vocab}) * 4, targets = torch::randint(vocab, {70}, torch::kLong);
+    auto z_exact = exact(z), z_gpu = gpu(z), z_kept = gpu(z);
+    const auto expected = ops::plain::cross_entropy_(z_exact, targets, at::kDouble);
+    EXPECT_LT(relative_error(ops::cuda::cross_entropy_(z_kept, gpu(targets), false), expected), 1e-6);
+    EXPECT_TRUE(z_kept.equal(gpu(z)));
+    EXPECT_LT(relative_error(ops::cuda::cross_entropy_(z_gpu, gpu(targets), true), expected), 1e-6);
+    EXPECT_EQ(z_gpu.scalar_type(), at::kBFloat16);
+    EXPECT_LT(relative_error(z_gpu, z_exact), kRounding);
+  }
+  auto far = torch::tensor({{1e4F, -1e4F, 0.0F, 3.0F}}, torch::kCUDA);
+  EXPECT_NEAR(ops::cuda::cross_entropy_(far, torch::tensor({1}, torch::kLong).cuda(), false).item<double>(), 2e4, 1e-2);
+}
+
+TEST_F(CudaOps, WhatIsNotANumberOrNoTokenComesThrough) {
+  const auto loss = [](at::Tensor z, int64_t target) {
+    return ops::cuda::cross_entropy_(z, torch::tensor({target}, torch::kLong).cuda(), true).item<double>();
+  };
+  auto z = torch::randn({1, 400}, torch::kCUDA);
+  EXPECT_TRUE(std::isfinite(loss(z, 399)));
+  EXPECT_TRUE(std::isnan(loss(z, 400)));
+  EXPECT_TRUE(std::isnan(loss(z, -1)));
+  z[0][77] = std::nan("");
+  EXPECT_TRUE(std::isnan(loss(z, 3)));
 }
 
 }  // namespace

@@ -33,8 +33,10 @@ TEST_P(Widths, RmsNormAndItsGradientAreThePlainOnes) {
     EXPECT_CLOSE(n, n_exact, 1e-6);
     EXPECT_CLOSE(r, r_exact, 1e-6);
     for (const Tensor& past : {a, Tensor()}) {
-      const auto [dx, dg] = rms_norm_backward(dn, x, r, g, past);
-      const auto [dx_exact, dg_exact] = plain::rms_norm_backward(exact(dn), exact(x), r_exact, exact(g), exact(past));
+      const auto [dx, dg, low] = rms_norm_backward(dn, x, r, g, past, true);
+      const auto [dx_exact, dg_exact, low_exact] =
+          plain::rms_norm_backward(exact(dn), exact(x), r_exact, exact(g), exact(past), true);
+      EXPECT_SAME(low, dx);
       EXPECT_CLOSE(dx, dx_exact, 4e-6);
       EXPECT_CLOSE(dg, dg_exact, 4e-6);
     }

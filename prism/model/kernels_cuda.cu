@@ -1,0 +1,354 @@
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include "prism/model/kernels_cuda.h"
+
+namespace prism::model::cuda {
+namespace {
+
+constexpr int kWarp = 32;
+constexpr int kWarps = 8;  // of a block that has a row for each warp
+constexpr int kThreads = kWarp * kWarps;
+constexpr int kNormBlocks = 528;  // at most; four for each of an H200's multiprocessors
+
+// Four neighbours: 8 bytes of bfloat16, 16 of float.
+__device__ float4 load(const float* p) { return *reinterpret_cast<const float4*>(p); }
+__device__ void store(float* p, float4 v) { *reinterpret_cast<float4*>(p) = v; }
+
+__device__ float4 load(const Bfloat16* p) {
+  const uint2 bits = *reinterpret_cast<const uint2*>(p);
+  const float2 a = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&bits.x));
+  const float2 b = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&bits.y));
+  return {a.x, a.y, b.x, b.y};
+}
+
+__device__ void store(Bfloat16* p, float4 v) {
+  const __nv_bfloat162 a = __floats2bfloat162_rn(v.x, v.y), b = __floats2bfloat162_rn(v.z, v.w);
+  uint2 bits;
+  bits.x = *reinterpret_cast<const unsigned*>(&a);
+  bits.y = *reinterpret_cast<const unsigned*>(&b);
+  *reinterpret_cast<uint2*>(p) = bits;
+}
+
+__device__ float dot(float4 a, float4 b) { return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w; }
+__device__ float4 operator*(float4 a, float4 b) { return {a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w}; }
+__device__ float4 operator*(float4 a, float s) { return {a.x * s, a.y * s, a.z * s, a.w * s}; }
+__device__ float4 operator+(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
+__device__ float4 operator-(float4 a, float4 b) { return {a.x - b.x, a.y - b.y, a.z - b.z, a.w - b.w}; }
+
+__device__ float warp_sum(float x) {
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(~0u, x, offset);
+  return x;
+}
+
+// A row of 128·V numbers is held by one warp: lane l has V groups of four, at 4·(l + 32·i).
+template <int V>
+__global__ void __launch_bounds__(kThreads)
+    rms_norm_kernel(int64_t rows, const float* x, const float* g, float eps, Bfloat16* n, float* r) {
+  constexpr int kWidth = 128 * V;
+  const int lane = threadIdx.x % kWarp;
+  const int64_t row = blockIdx.x * int64_t{kWarps} + threadIdx.x / kWarp;
+  if (row >= rows) return;
+  float4 xv[V];
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    xv[i] = load(x + row * kWidth + 4 * (lane + kWarp * i));
+    sum += dot(xv[i], xv[i]);
+  }
+  const float ri = rsqrtf(warp_sum(sum) / kWidth + eps);
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    const int column = 4 * (lane + kWarp * i);
+    store(n + row * kWidth + column, xv[i] * ri * load(g + column));
+  }
+  if (lane == 0) r[row] = ri;
+}
+
+template <int V>
+__global__ void __launch_bounds__(kThreads) rms_norm_backward_kernel(int64_t rows, NormBackward k) {
+  constexpr int kWidth = 128 * V;
+  __shared__ float block_dg[kWidth];
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  float4 dg[V] = {};
+  for (int64_t row = blockIdx.x * int64_t{kWarps} + warp; row < rows; row += gridDim.x * int64_t{kWarps}) {
+    const float ri = k.r[row];
+    float4 xv[V], d[V];
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const int column = 4 * (lane + kWarp * i);
+      xv[i] = load(k.x + row * kWidth + column);
+      d[i] = load(k.dn + row * kWidth + column);
+      dg[i] = dg[i] + d[i] * xv[i] * ri;
+      d[i] = d[i] * load(k.g + column);
+      sum += dot(d[i], xv[i]);
+    }
+    const float c = warp_sum(sum) * ri * ri * ri / kWidth;
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const int64_t at = row * kWidth + 4 * (lane + kWarp * i);
+      float4 dx = d[i] * ri - xv[i] * c;
+      if (k.a != nullptr) dx = dx + load(k.a + at);
+      store(k.dx + at, dx);
+      if (k.low != nullptr) store(k.low + at, dx);
+    }
+  }
+  for (int turn = 0; turn < kWarps; ++turn) {  // one warp after the other: a fixed order
+    if (warp == turn) {
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        float* place = block_dg + 4 * (lane + kWarp * i);
+        store(place, turn == 0 ? dg[i] : load(place) + dg[i]);
+      }
+    }
+    __syncthreads();
+  }
+  for (int j = threadIdx.x; j < kWidth; j += kThreads) k.parts[blockIdx.x * int64_t{kWidth} + j] = block_dg[j];
+}
+
+// Turns four pairs by the angles of position t; sign −1 turns back.
+__device__ void turn(const Heads& h, int64_t t, int i, float sign, float4& a, float4& b) {
+  const float4 c = load(h.cosine + t * (h.head_dim / 2) + i), s = load(h.sine + t * (h.head_dim / 2) + i) * sign;
+  const float4 turned = a * c - b * s;
+  b = b * c + a * s;
+  a = turned;
+}
+
+__global__ void rope_kernel(Heads h, unsigned items, Bfloat16* qkv) {
+  const unsigned item = blockIdx.x * blockDim.x + threadIdx.x;
+  if (item >= items) return;
+  const int half = static_cast<int>(h.head_dim) / 2, groups = half / 4, turned = static_cast<int>(h.heads + h.kv_heads);
+  const int i = 4 * static_cast<int>(item % groups), head = static_cast<int>(item / groups % turned);
+  const int64_t row = item / groups / turned;
+  Bfloat16* place = qkv + (row * (turned + h.kv_heads) + head) * h.head_dim + i;
+  float4 a = load(place), b = load(place + half);
+  turn(h, row % h.T, i, 1, a, b);
+  store(place, a);
+  store(place + half, b);
+}
+
+__global__ void rope_backward_kernel(Heads h, unsigned items, HeadsView dq, HeadsView dk, HeadsView dv,
+                                     Bfloat16* dqkv) {
+  const unsigned item = blockIdx.x * blockDim.x + threadIdx.x;
+  if (item >= items) return;
+  const int half = static_cast<int>(h.head_dim) / 2, groups = half / 4;
+  const int all = static_cast<int>(h.heads + 2 * h.kv_heads), turned = all - static_cast<int>(h.kv_heads);
+  const int i = 4 * static_cast<int>(item % groups), head = static_cast<int>(item / groups % all);
+  const int64_t row = item / groups / all, t = row % h.T;
+  const HeadsView& from = head < h.heads ? dq : head < turned ? dk : dv;
+  const int64_t local = head < h.heads ? head : head < turned ? head - h.heads : head - turned;
+  const Bfloat16* place =
+      from.data + row / h.T * from.batch_stride + local * from.head_stride + t * from.token_stride + i;
+  float4 a = load(place), b = load(place + half);
+  if (head < turned) turn(h, t, i, -1, a, b);
+  Bfloat16* out = dqkv + (row * all + head) * h.head_dim + i;
+  store(out, a);
+  store(out + half, b);
+}
+
+__device__ float sigmoid(float x) { return 1 / (1 + __expf(-x)); }
+
+__global__ void swiglu_kernel(int64_t items, unsigned groups, const Bfloat16* ab, Bfloat16* s) {
+  const int64_t item = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
+  if (item >= items) return;
+  const int64_t row = item / groups, column = item % groups * 4, mlp = int64_t{groups} * 4;
+  const float4 a = load(ab + row * 2 * mlp + column), b = load(ab + (row * 2 + 1) * mlp + column);
+  const float4 silu = {a.x * sigmoid(a.x), a.y * sigmoid(a.y), a.z * sigmoid(a.z), a.w * sigmoid(a.w)};
+  store(s + row * mlp + column, silu * b);
+}
+
+__device__ float silu_slope(float a) {
+  const float p = sigmoid(a);
+  return p + a * p * (1 - p);
+}
+
+__global__ void swiglu_backward_kernel(int64_t items, unsigned groups, const Bfloat16* ds, const Bfloat16* ab,
+                                       Bfloat16* s, Bfloat16* dab) {
+  const int64_t item = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
+  if (item >= items) return;
+  const int64_t row = item / groups, column = item % groups * 4, mlp = int64_t{groups} * 4;
+  const int64_t at_a = row * 2 * mlp + column, at_b = at_a + mlp;
+  const float4 a = load(ab + at_a), b = load(ab + at_b), d = load(ds + row * mlp + column);
+  const float4 silu = {a.x * sigmoid(a.x), a.y * sigmoid(a.y), a.z * sigmoid(a.z), a.w * sigmoid(a.w)};
+  const float4 slope = {silu_slope(a.x), silu_slope(a.y), silu_slope(a.z), silu_slope(a.w)};
+  store(dab + at_a, d * b * slope);
+  store(dab + at_b, d * silu);
+  store(s + row * mlp + column, silu * b);
+}
+
+// The largest number so far, and the sum of exp(z − largest).
+struct Sum {
+  float largest, sum;
+};
+
+__device__ Sum join(Sum a, Sum b) {
+  const float largest = fmaxf(a.largest, b.largest);
+  if (largest == -INFINITY) return {largest, a.sum + b.sum};
+  return {largest, a.sum * __expf(a.largest - largest) + b.sum * __expf(b.largest - largest)};
+}
+
+constexpr int kRowThreads = 512;
+
+__device__ Sum block_join(Sum own) {
+  __shared__ Sum warps[kRowThreads / kWarp];
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+    own = join(own, {__shfl_xor_sync(~0u, own.largest, offset), __shfl_xor_sync(~0u, own.sum, offset)});
+  }
+  if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = own;
+  __syncthreads();
+  Sum all = warps[0];
+  for (int i = 1; i < kRowThreads / kWarp; ++i) all = join(all, warps[i]);
+  return all;
+}
+
+__global__ void __launch_bounds__(kRowThreads)
+    cross_entropy_kernel(int vocab, const float* z, const int64_t* targets, float* loss, Bfloat16* dz) {
+  const int64_t row = blockIdx.x;
+  const float* zi = z + row * vocab;
+  Sum sum = {-INFINITY, 0};
+  for (int j = 4 * threadIdx.x; j < vocab; j += 4 * kRowThreads) {
+    const float4 v = load(zi + j);
+    const float largest = fmaxf(fmaxf(sum.largest, fmaxf(v.x, v.y)), fmaxf(v.z, v.w));
+    const float4 e = {__expf(v.x - largest), __expf(v.y - largest), __expf(v.z - largest), __expf(v.w - largest)};
+    sum = {largest, sum.sum * __expf(sum.largest - largest) + ((e.x + e.y) + (e.z + e.w))};
+  }
+  sum = block_join(sum);
+  const float log_sum = sum.largest + logf(sum.sum);
+  const int64_t target = targets[row];
+  // A target that is no token would read foreign memory; its loss is not a number, which nobody overlooks.
+  if (threadIdx.x == 0) loss[row] = target >= 0 && target < vocab ? log_sum - zi[target] : NAN;
+  if (dz == nullptr) return;
+  for (int j = 4 * threadIdx.x; j < vocab; j += 4 * kRowThreads) {
+    const float4 v = load(zi + j);
+    float4 p = {__expf(v.x - log_sum), __expf(v.y - log_sum), __expf(v.z - log_sum), __expf(v.w - log_sum)};
+    const int64_t place = target - j;
+    p.x -= place == 0;
+    p.y -= place == 1;
+    p.z -= place == 2;
+    p.w -= place == 3;
+    store(dz + row * vocab + j, p);
+  }
+}
+
+unsigned blocks_for(int64_t items, int threads) { return static_cast<unsigned>((items + threads - 1) / threads); }
+cudaStream_t stream_of(Target target) { return static_cast<cudaStream_t>(target.stream); }
+
+// Runs `launch` on the target's device and returns its error.
+template <class Launch>
+int on_device(Target target, const Launch& launch) {
+  int before = 0;
+  if (const cudaError_t error = cudaGetDevice(&before)) return error;
+  if (const cudaError_t error = before == target.device ? cudaSuccess : cudaSetDevice(target.device)) return error;
+  launch(stream_of(target));
+  const cudaError_t error = cudaGetLastError();
+  if (before != target.device) cudaSetDevice(before);
+  return error;
+}
+
+// Calls function.operator()<V>() for width = 128·V.
+template <class Function>
+void with_width(int64_t width, const Function& function) {
+  switch (width / 128) {
+    case 1:
+      return function.template operator()<1>();
+    case 2:
+      return function.template operator()<2>();
+    case 3:
+      return function.template operator()<3>();
+    case 4:
+      return function.template operator()<4>();
+    case 5:
+      return function.template operator()<5>();
+    case 6:
+      return function.template operator()<6>();
+    case 7:
+      return function.template operator()<7>();
+    case 8:
+      return function.template operator()<8>();
+    case 10:
+      return function.template operator()<10>();
+    case 12:
+      return function.template operator()<12>();
+    default:
+      return function.template operator()<16>();
+  }
+}
+
+}  // namespace
+
+bool available(int device) {
+  int major = 0;
+  return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 8;
+}
+
+const char* error_text(int error) { return cudaGetErrorString(static_cast<cudaError_t>(error)); }
+
+bool supports_width(int64_t width) {
+  const int64_t v = width / 128;
+  return width % 128 == 0 && ((v >= 1 && v <= 8) || v == 10 || v == 12 || v == 16);
+}
+
+int rms_norm(Target target, int64_t rows, int64_t width, const float* x, const float* g, float eps, Bfloat16* n,
+             float* r) {
+  return on_device(target, [&](cudaStream_t stream) {
+    with_width(width, [&]<int V>() {
+      rms_norm_kernel<V><<<blocks_for(rows, kWarps), kThreads, 0, stream>>>(rows, x, g, eps, n, r);
+    });
+  });
+}
+
+int64_t norm_parts(int64_t rows) {
+  const int64_t blocks = (rows + kWarps - 1) / kWarps;
+  return blocks < kNormBlocks ? blocks : kNormBlocks;
+}
+
+int rms_norm_backward(Target target, int64_t rows, int64_t width, const NormBackward& arguments) {
+  return on_device(target, [&](cudaStream_t stream) {
+    with_width(width, [&]<int V>() {
+      rms_norm_backward_kernel<V><<<norm_parts(rows), kThreads, 0, stream>>>(rows, arguments);
+    });
+  });
+}
+
+int rope(Target target, const Heads& h, Bfloat16* qkv) {
+  const int64_t items = h.B * h.T * (h.heads + h.kv_heads) * h.head_dim / 8;
+  return on_device(target, [&](cudaStream_t stream) {
+    rope_kernel<<<blocks_for(items, kThreads), kThreads, 0, stream>>>(h, static_cast<unsigned>(items), qkv);
+  });
+}
+
+int rope_backward(Target target, const Heads& h, const HeadsView& dq, const HeadsView& dk, const HeadsView& dv,
+                  Bfloat16* dqkv) {
+  const int64_t items = h.B * h.T * (h.heads + 2 * h.kv_heads) * h.head_dim / 8;
+  return on_device(target, [&](cudaStream_t stream) {
+    rope_backward_kernel<<<blocks_for(items, kThreads), kThreads, 0, stream>>>(h, static_cast<unsigned>(items), dq, dk,
+                                                                               dv, dqkv);
+  });
+}
+
+int swiglu(Target target, int64_t rows, int64_t mlp, const Bfloat16* ab, Bfloat16* s) {
+  const int64_t items = rows * mlp / 4;
+  return on_device(target, [&](cudaStream_t stream) {
+    swiglu_kernel<<<blocks_for(items, kThreads), kThreads, 0, stream>>>(items, static_cast<unsigned>(mlp / 4), ab, s);
+  });
+}
+
+int swiglu_backward(Target target, int64_t rows, int64_t mlp, const Bfloat16* ds, const Bfloat16* ab, Bfloat16* s,
+                    Bfloat16* dab) {
+  const int64_t items = rows * mlp / 4;
+  return on_device(target, [&](cudaStream_t stream) {
+    swiglu_backward_kernel<<<blocks_for(items, kThreads), kThreads, 0, stream>>>(items, static_cast<unsigned>(mlp / 4),
+                                                                                 ds, ab, s, dab);
+  });
+}
+
+int cross_entropy(Target target, int64_t rows, int64_t vocab, const float* z, const int64_t* targets, float* loss,
+                  Bfloat16* dz) {
+  return on_device(target, [&](cudaStream_t stream) {
+    cross_entropy_kernel<<<static_cast<unsigned>(rows), kRowThreads, 0, stream>>>(static_cast<int>(vocab), z, targets,
+                                                                                  loss, dz);
+  });
+}
+
+}  // namespace prism::model::cuda

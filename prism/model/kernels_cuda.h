@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+
+// The elementwise work of the model in CUDA, for plain pointers: matrices in bfloat16 (as uint16_t bits here), the
+// residual stream, norms and sums in float32. Every function puts one kernel on the stream and returns CUDA's error, 0
+// when there is none; all sums have a fixed order. A build without CUDA links kernels_cuda_stub.cpp, in which nothing
+// is supported. Formulas and names are those of kernels_cpu.h.
+namespace prism::model::cuda {
+
+using Bfloat16 = uint16_t;
+
+struct Target {
+  int device;
+  void* stream;
+};
+
+// Whether these kernels exist and run on the device.
+bool available(int device);
+const char* error_text(int error);
+
+// What the kernels can do: widths 128 · {1 … 8, 10, 12, 16}; head_dim and mlp multiples of 8, a vocabulary of 4.
+bool supports_width(int64_t width);
+
+int rms_norm(Target target, int64_t rows, int64_t width, const float* x, const float* g, float eps, Bfloat16* n,
+             float* r);
+
+// Rows of `parts` (norm_parts, width) sum to dg. a and low, the rounded dx, may be null.
+int64_t norm_parts(int64_t rows);
+struct NormBackward {
+  const Bfloat16* dn;
+  const float *x, *r, *g, *a;
+  float* dx;
+  Bfloat16* low;
+  float* parts;
+};
+int rms_norm_backward(Target target, int64_t rows, int64_t width, const NormBackward& arguments);
+
+// qkv: (B · T, heads + 2 · kv_heads, head_dim), the first heads + kv_heads turned in place.
+struct Heads {
+  int64_t B, T, heads, kv_heads, head_dim;
+  const float *cosine, *sine;
+};
+int rope(Target target, const Heads& heads, Bfloat16* qkv);
+
+// A tensor (B, heads, T, head_dim) whose last dimension is contiguous.
+struct HeadsView {
+  const Bfloat16* data;
+  int64_t batch_stride, head_stride, token_stride;
+};
+int rope_backward(Target target, const Heads& heads, const HeadsView& dq, const HeadsView& dk, const HeadsView& dv,
+                  Bfloat16* dqkv);
+
+int swiglu(Target target, int64_t rows, int64_t mlp, const Bfloat16* ab, Bfloat16* s);
+int swiglu_backward(Target target, int64_t rows, int64_t mlp, const Bfloat16* ds, const Bfloat16* ab, Bfloat16* s,
+                    Bfloat16* dab);
+
+// z: (rows, vocab) logits in float32; dz = softmax(z) − onehot(target) may be null.
+int cross_entropy(Target target, int64_t rows, int64_t vocab, const float* z, const int64_t* targets, float* loss,
+                  Bfloat16* dz);
+
+}  // namespace prism::model::cuda

@@ -1,0 +1,116 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "prism/model/kernels_cuda.h"
+#include "prism/model/ops.h"
+
+namespace prism::model::ops::cuda {
+namespace {
+
+using model::cuda::Bfloat16;
+
+model::cuda::Target target_of(const Tensor& x) {
+  const auto device = x.device();
+  return {device.index(), c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle()};
+}
+
+void check(int error) {
+  TORCH_CHECK(error == 0, "model: a CUDA kernel could not be launched: ", model::cuda::error_text(error));
+}
+
+const float* floats(const Tensor& x) { return x.const_data_ptr<float>(); }
+const Bfloat16* bits(const Tensor& x) { return static_cast<const Bfloat16*>(x.const_data_ptr()); }
+Bfloat16* mutable_bits(const Tensor& x) { return static_cast<Bfloat16*>(x.mutable_data_ptr()); }
+
+at::TensorOptions low(const Tensor& x) { return x.options().dtype(at::kBFloat16); }
+
+// The kernels read groups of four.
+Tensor aligned(const Tensor& x) {
+  bool fits = x.stride(3) == 1 && reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 8 == 0;
+  for (int64_t dimension = 0; dimension < 3; ++dimension) fits = fits && x.stride(dimension) % 4 == 0;
+  return fits ? x : x.contiguous();
+}
+
+model::cuda::HeadsView view_of(const Tensor& x) { return {bits(x), x.stride(0), x.stride(1), x.stride(2)}; }
+
+}  // namespace
+
+bool usable(const Tensor& x, at::ScalarType type, bool sizes_fit) {
+  return sizes_fit && x.is_cuda() && x.scalar_type() == type && x.numel() > 0 && x.numel() < int64_t{1} << 31 &&
+         model::cuda::available(x.device().index());
+}
+
+std::pair<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& g, double eps) {
+  const Tensor in = x.contiguous();
+  Tensor n = at::empty(x.sizes(), low(x)), r = at::empty({x.size(0)}, x.options());
+  check(model::cuda::rms_norm(target_of(x), x.size(0), x.size(1), floats(in), floats(g), static_cast<float>(eps),
+                              mutable_bits(n), r.mutable_data_ptr<float>()));
+  return {n, r};
+}
+
+NormGradient rms_norm_backward(const Tensor& dn, const Tensor& x, const Tensor& r, const Tensor& g, const Tensor& a,
+                               bool want_low) {
+  const int64_t rows = x.size(0), width = x.size(1);
+  const Tensor d = dn.contiguous(), in = x.contiguous(), past = a.defined() ? a.contiguous() : a;
+  const Tensor dx = at::empty_like(in), dx_low = want_low ? at::empty(x.sizes(), low(x)) : Tensor();
+  const Tensor parts = at::empty({model::cuda::norm_parts(rows), width}, x.options());
+  check(model::cuda::rms_norm_backward(target_of(x), rows, width,
+                                       {.dn = bits(d),
+                                        .x = floats(in),
+                                        .r = floats(r),
+                                        .g = floats(g),
+                                        .a = past.defined() ? floats(past) : nullptr,
+                                        .dx = dx.mutable_data_ptr<float>(),
+                                        .low = want_low ? mutable_bits(dx_low) : nullptr,
+                                        .parts = parts.mutable_data_ptr<float>()}));
+  return {dx, parts.sum(0), dx_low};
+}
+
+void rope_(const Tensor& qkv, int64_t kv_heads, const Tensor& cosine, const Tensor& sine) {
+  check(model::cuda::rope(target_of(qkv),
+                          {.B = qkv.size(0),
+                           .T = qkv.size(1),
+                           .heads = qkv.size(2) - 2 * kv_heads,
+                           .kv_heads = kv_heads,
+                           .head_dim = qkv.size(3),
+                           .cosine = floats(cosine),
+                           .sine = floats(sine)},
+                          mutable_bits(qkv)));
+}
+
+Tensor rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& cosine, const Tensor& sine) {
+  const int64_t B = dq.size(0), H = dq.size(1), T = dq.size(2), D = dq.size(3), K = dk.size(1);
+  const Tensor q = aligned(dq), k = aligned(dk), v = aligned(dv),
+               out = at::empty({B * T, (H + 2 * K) * D}, dq.options());
+  check(model::cuda::rope_backward(
+      target_of(dq),
+      {.B = B, .T = T, .heads = H, .kv_heads = K, .head_dim = D, .cosine = floats(cosine), .sine = floats(sine)},
+      view_of(q), view_of(k), view_of(v), mutable_bits(out)));
+  return out;
+}
+
+Tensor swiglu(const Tensor& ab) {
+  const int64_t mlp = ab.size(1) / 2;
+  const Tensor s = at::empty({ab.size(0), mlp}, ab.options());
+  check(model::cuda::swiglu(target_of(ab), ab.size(0), mlp, bits(ab), mutable_bits(s)));
+  return s;
+}
+
+std::pair<Tensor, Tensor> swiglu_backward(const Tensor& ds, const Tensor& ab) {
+  const Tensor d = ds.contiguous(), dab = at::empty_like(ab), s = at::empty_like(d);
+  check(model::cuda::swiglu_backward(target_of(ab), ab.size(0), ab.size(1) / 2, bits(d), bits(ab), mutable_bits(s),
+                                     mutable_bits(dab)));
+  return {dab, s};
+}
+
+Tensor cross_entropy_(Tensor& z, const Tensor& targets, bool gradient) {
+  const Tensor loss = at::empty({z.size(0)}, z.options()), dz = gradient ? at::empty(z.sizes(), low(z)) : Tensor();
+  check(model::cuda::cross_entropy(target_of(z), z.size(0), z.size(1), floats(z), targets.const_data_ptr<int64_t>(),
+                                   loss.mutable_data_ptr<float>(), gradient ? mutable_bits(dz) : nullptr));
+  if (gradient) z = dz;
+  return loss;
+}
+
+}  // namespace prism::model::ops::cuda
