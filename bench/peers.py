@@ -1,10 +1,11 @@
 """One optimizer step on a GPU: prism_optim beside the peers that are installed, on all hidden matrices of two models, in one run.
 
-`python bench/peers.py --json bench/results/h200.json` times whole steps (gradients given, float32 weights), eager and replayed from a
-CUDA graph where the optimizer allows it. Figures are medians; compare them only within one run.
+`python bench/peers.py --json bench/results/h200.json --page peers.html` times whole steps (gradients given, float32 weights), eager and
+replayed from a CUDA graph where the optimizer allows it. Figures are medians; compare them only within one run.
 """
 
 import argparse
+import datetime
 import importlib
 import json
 import pathlib
@@ -148,8 +149,8 @@ def measure(make, params, repeats):
 
 
 def flops_of(shapes, name):
-    """Least products of a step on 16-bit operands, symmetric ones at half cost (REFERENCE: n³ units; n the shorter side, α the ratio)."""
-    iteration = {"prism": 18, "prism_ema": 18, "muon": 18, "prism_jordan": 23, "muon_jordan": 23}[name]
+    """The products of a step on 16-bit operands, symmetric ones at half cost, in units of n³; n the shorter side, α the ratio of the sides."""
+    iteration = {"prism": 17, "prism_ema": 17, "muon": 17, "prism_jordan": 23, "muon_jordan": 23}[name]
     gram = 4 if name.startswith("prism") else 3  # and T·Q
     return sum((iteration + gram * max(s) / min(s)) * min(s) ** 3 for s in shapes)
 
@@ -165,6 +166,7 @@ def main():
     parser.add_argument("--only", nargs="+", help="names of optimizers")
     parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--page", type=pathlib.Path, help="an HTML page with bars")
     arguments = parser.parse_args()
 
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, CUDA {torch.version.cuda}; medians of {arguments.repeats} steps, ms")
@@ -200,11 +202,15 @@ def main():
             torch.cuda.empty_cache()
         del params, rest
         torch.cuda.empty_cache()
+    if arguments.page:
+        template = pathlib.Path(__file__).with_name("peers.html").read_text()
+        facts = {"title": f"{torch.cuda.get_device_name()}, torch {torch.__version__}", "results": results}
+        arguments.page.write_text(template.replace("null /* results */", json.dumps(facts)))
     if arguments.json:
         step_ms = {m: {n: round(min(v for k, v in r.items() if k.endswith("_ms")), 4) for n, r in rs.items()} for m, rs in results.items()}
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps({"device": torch.cuda.get_device_name(), "torch": torch.__version__,
-                                              "step_ms": step_ms, "details": results}, indent=2) + "\n")
+        facts = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "date": str(datetime.date.today())}
+        arguments.json.write_text(json.dumps(facts | {"step_ms": step_ms, "details": results}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -88,6 +88,11 @@ __device__ inline void store_fence() { asm volatile("fence.proxy.async.shared::c
 
 __device__ inline void prefetch_L2(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
 
+// A kernel launched to follow another closely may begin before that has ended: it waits before it reads anything, and lets its own follower
+// begin as soon as there is room.
+__device__ inline void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ inline void let_next_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
 template <int Registers>
 __device__ inline void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers)); }
 template <int Registers>

@@ -269,7 +269,7 @@ __device__ __forceinline__ Factors read_factors(const Stack& stack, int matrix) 
 
 // v = alpha·P + c1·C1 + beta·C + diagonal·I of one strip, into its fp16 halves or into C.
 template <Result Kind>
-__device__ __forceinline__ void finish_strip(const float* P, const Factors& f, const Launch& launch, const Stack& stack, int matrix, int row0,
+__device__ __forceinline__ void finish_strip(const float (&P)[32], const Factors& f, const Launch& launch, const Stack& stack, int matrix, int row0,
                                              int column0, const uint8_t* C1, uint8_t (*strips)[kChunk], int group) {
   const Place mine = place();
   const float on_diagonal = row0 == column0 ? f.diagonal : 0.f;
@@ -353,45 +353,47 @@ struct Weights {
     }
   }
 
-  // function(offset, element of w) for the elements inside.
-  template <class Function>
-  __device__ __forceinline__ void for_each(Four<float> (&w)[kShare], int row0, int column0, Function&& function) const {
-#pragma unroll
-    for (int i = 0; i < kShare * 4; ++i) {
-      const Place at = {share(i / 4).row, share(i / 4).column + i % 4};
-      if (row0 + at.row < rows && column0 + at.column < columns) function(offset(row0, column0, at), w[i / 4].x[i % 4]);
-    }
-  }
-
   __device__ __forceinline__ void load_strip(Four<float> (&w)[kShare], int row0, int column0) const {
-    if (is_plain(row0, column0)) {
-      master != nullptr ? load_plain(w, master, row0, column0) : load_plain(w, W, row0, column0);
-    } else {
-      for_each(w, row0, column0, [&](int64_t at, float& x) { x = master != nullptr ? master[at] : to_float(W[at]); });
-    }
+    if (!is_plain(row0, column0)) return;
+    master != nullptr ? load_plain(w, master, row0, column0) : load_plain(w, W, row0, column0);
   }
 
-  // W ← (1 − lr·λ)W − lr·alpha·P of one strip, P in shared memory.
+  // W ← (1 − lr·λ)W − lr·alpha·P of one strip, P in shared memory, a plain strip's weights in w.
   __device__ __forceinline__ void update_strip(Four<float> (&w)[kShare], const float* P, float alpha, const Write& write, int row0,
                                                int column0) const {
+    if (!is_plain(row0, column0)) return update_edge(P, alpha, write, row0, column0);
 #pragma unroll
     for (int i = 0; i < kShare; ++i) {
       const auto u = *reinterpret_cast<const Four<float>*>(P + four(share(i).row, share(i).column));
       for (int k = 0; k < 4; ++k) w[i].x[k] = updated(w[i].x[k], alpha * u.x[k], write);
     }
-    if (is_plain(row0, column0)) {
-      if (master != nullptr) store_plain(master, w, row0, column0);
-      store_plain(W, w, row0, column0);
-    } else {
-      for_each(w, row0, column0, [&](int64_t at, float x) {
-        if (master != nullptr) master[at] = x;
-        W[at] = from_float<T>(x);
-      });
+    if (master != nullptr) store_plain(master, w, row0, column0);
+    store_plain(W, w, row0, column0);
+  }
+
+  __device__ __forceinline__ void update_edge(const float* P, float alpha, const Write& write, int row0, int column0) const {
+#pragma unroll 1
+    for (int i = threadIdx.x % kGroup; i < kStrip * kStrip; i += kGroup) {
+      const Place at = {i / kStrip, i % kStrip};
+      if (row0 + at.row >= rows || column0 + at.column >= columns) continue;
+      const int64_t here = offset(row0, column0, at);
+      const float x = updated(master != nullptr ? master[here] : to_float(W[here]), alpha * P[four(at.row, at.column)], write);
+      if (master != nullptr) master[here] = x;
+      W[here] = from_float<T>(x);
     }
   }
 };
 
-__device__ __forceinline__ void stage_strip(float* staged, const float* P) {
+// The sums of one strip. The strips are finished in a loop, not unrolled, since all of them would not fit the instruction cache.
+__device__ __forceinline__ void select_strip(float (&P)[32], const float (&sums)[128], int strip) {
+#pragma unroll
+  for (int i = 0; i < 32; ++i) {
+    const float left = strip == 0 ? sums[i] : sums[32 + i], right = strip == 2 ? sums[64 + i] : sums[96 + i];
+    P[i] = strip < 2 ? left : right;
+  }
+}
+
+__device__ __forceinline__ void stage_strip(float* staged, const float (&P)[32]) {
   const Place mine = place();
 #pragma unroll
   for (int i = 0; i < 16; ++i) {
@@ -424,13 +426,15 @@ __device__ __forceinline__ void multiply_tiles(const Launch& launch, Shared& sha
     float sums[128];
     multiply<A_down, B_down>(sums, stack.depths[0] + stack.depths[1], group, shared, ring);
     const int row0 = tile.row + group * kStrip;
-#pragma unroll
+#pragma unroll 1
     for (int strip = 0; strip < kStrips; ++strip) {
       constexpr int kHere = kChunks / 2;
       const int column0 = tile.column + strip * kStrip;
       if (factors.adds && strip % kHere == 0) hopper::barrier_wait(&shared.full[ring.stage], ring.parity);
       if (is_needed(stack, row0, column0)) {
-        finish_strip<Kind>(sums + 32 * strip, factors, launch, stack, tile.matrix, row0, column0,
+        float P[32];
+        select_strip(P, sums, strip);
+        finish_strip<Kind>(P, factors, launch, stack, tile.matrix, row0, column0,
                            shared.stages[ring.stage][group * kHere + strip % kHere], shared.strips[group], group);
       }
       if (factors.adds && (strip % kHere == kHere - 1 || strip == kStrips - 1)) {
@@ -457,22 +461,27 @@ __device__ __forceinline__ void update_tiles(const Launch& launch, Shared& share
     const float alpha = read_factors(stack, tile.matrix).alpha;
     const Weights<T> weights(launch, stack, tile.matrix);
     const int row0 = tile.row + group * kStrip;
-    Four<float> w[2][kShare];
+    Four<float> w[kShare];
     if (applied) {
       prefetch_weights(launch, stack, tile, group);
-      weights.load_strip(w[0], row0, tile.column);
+      weights.load_strip(w, row0, tile.column);
     }
     float sums[128];
     multiply<A_down, B_down>(sums, stack.depths[0] + stack.depths[1], group, shared, ring);
     if (!applied) continue;
-#pragma unroll
+#pragma unroll 1
     for (int strip = 0; strip < kStrips; ++strip) {
       const int column0 = tile.column + strip * kStrip;
+      float P[32];
+      select_strip(P, sums, strip);
       hopper::named_barrier(1 + group, kGroup);  // the strip before this one has been read
-      stage_strip(staged, sums + 32 * strip);
-      if (strip + 1 < kStrips) weights.load_strip(w[(strip + 1) % 2], row0, column0 + kStrip);
+      stage_strip(staged, P);
+      Four<float> next[kShare];
+      if (strip + 1 < kStrips) weights.load_strip(next, row0, column0 + kStrip);
       hopper::named_barrier(1 + group, kGroup);
-      weights.update_strip(w[strip % 2], staged, alpha, write, row0, column0);
+      weights.update_strip(w, staged, alpha, write, row0, column0);
+#pragma unroll
+      for (int i = 0; i < kShare; ++i) w[i] = next[i];
     }
   }
 }
@@ -489,6 +498,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(3 * kGroup, 1) produ
     hopper::barrier_init_visible();
   }
   hopper::cluster_sync();
+  hopper::let_next_begin();
+  hopper::wait_for_previous();
   const int rank = static_cast<int>(hopper::cluster_rank());
   const int group = static_cast<int>(threadIdx.x) / kGroup;
   if (group == 0) {
@@ -630,8 +641,17 @@ cudaError_t launch_hopper(const Product* products, int count, const Pointers& po
   constexpr int kBytes = sizeof(Shared);
   error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (error != cudaSuccess) return error;
-  kernel<<<2 * std::min(launch.tiles, processors / 2), 3 * kGroup, kBytes, stream>>>(launch);
-  return cudaGetLastError();
+  cudaLaunchAttribute closely{};
+  closely.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  closely.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(2 * std::min(launch.tiles, processors / 2));
+  config.blockDim = dim3(3 * kGroup);
+  config.dynamicSmemBytes = kBytes;
+  config.stream = stream;
+  config.attrs = &closely;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, kernel, launch);
 }
 
 }  // namespace prism::cuda
