@@ -160,6 +160,18 @@ def bytes_of(shapes):
     return sum(20 * m * n for m, n in shapes)
 
 
+def write_results(results, arguments):
+    if arguments.page:
+        template = pathlib.Path(__file__).with_name("peers.html").read_text()
+        facts = {"title": f"{torch.cuda.get_device_name()}, torch {torch.__version__}", "results": results}
+        arguments.page.write_text(template.replace("null /* results */", json.dumps(facts)))
+    if arguments.json:
+        step_ms = {m: {n: round(min(v for k, v in r.items() if k.endswith("_ms")), 4) for n, r in rs.items()} for m, rs in results.items()}
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
+        facts = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "date": str(datetime.date.today())}
+        arguments.json.write_text(json.dumps(facts | {"step_ms": step_ms, "details": results}, indent=2) + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
@@ -202,15 +214,7 @@ def main():
             torch.cuda.empty_cache()
         del params, rest
         torch.cuda.empty_cache()
-    if arguments.page:
-        template = pathlib.Path(__file__).with_name("peers.html").read_text()
-        facts = {"title": f"{torch.cuda.get_device_name()}, torch {torch.__version__}", "results": results}
-        arguments.page.write_text(template.replace("null /* results */", json.dumps(facts)))
-    if arguments.json:
-        step_ms = {m: {n: round(min(v for k, v in r.items() if k.endswith("_ms")), 4) for n, r in rs.items()} for m, rs in results.items()}
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        facts = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "date": str(datetime.date.today())}
-        arguments.json.write_text(json.dumps(facts | {"step_ms": step_ms, "details": results}, indent=2) + "\n")
+        write_results(results, arguments)
 
 
 if __name__ == "__main__":

@@ -40,14 +40,17 @@ __device__ Common read_common(const Launch& launch, const Vector& vector) {
     common.correction1 = static_cast<float>(1 - pow(launch.rule.beta1, t));
     common.correction2 = static_cast<float>(sqrt(1 - pow(launch.rule.beta2, t)));
   }
-  if (launch.rule.kind == Elementwise::AdaGrad) common.correction1 = static_cast<float>(1 + (*vector.step - 1.) * launch.rule.lr_decay);
+  if (launch.rule.kind == Elementwise::AdaGrad)
+    common.correction1 = static_cast<float>(1 + (*vector.step - 1.) * launch.rule.lr_decay);
   return common;
 }
 
 // U for one element; advances its state.
 template <Elementwise Kind>
-__device__ float direction(float g, float (&state)[3], const bool (&has)[3], const ElementwiseRule& rule, const Common& common) {
-  const auto beta1 = static_cast<float>(rule.beta1), beta2 = static_cast<float>(rule.beta2), eps = static_cast<float>(rule.eps);
+__device__ float direction(float g, float (&state)[3], const bool (&has)[3], const ElementwiseRule& rule,
+                           const Common& common) {
+  const auto beta1 = static_cast<float>(rule.beta1), beta2 = static_cast<float>(rule.beta2),
+             eps = static_cast<float>(rule.eps);
   const auto rest1 = static_cast<float>(1 - rule.beta1), rest2 = static_cast<float>(1 - rule.beta2);
   if constexpr (Kind == Elementwise::Adam) {
     auto& [m, v, largest] = state;
@@ -118,7 +121,8 @@ __global__ void __launch_bounds__(kThreads) elementwise_kernel(const __grid_cons
   __syncthreads();
   const Common common = shared;
 
-  uintptr_t addresses = reinterpret_cast<uintptr_t>(vector.G) | reinterpret_cast<uintptr_t>(vector.W) | reinterpret_cast<uintptr_t>(vector.master);
+  uintptr_t addresses = reinterpret_cast<uintptr_t>(vector.G) | reinterpret_cast<uintptr_t>(vector.W) |
+                        reinterpret_cast<uintptr_t>(vector.master);
   for (const float* state : vector.state) addresses |= reinterpret_cast<uintptr_t>(state);
   const bool fours = addresses % 16 == 0;
   const int64_t begin = static_cast<int64_t>(blockIdx.x - launch.first_block[low]) * kBlock;
@@ -159,8 +163,8 @@ auto kernel_for(Elementwise kind, Real type) {
 
 }  // namespace
 
-int elementwise_step(const ElementwiseRule& rule, const StepScalars& scalars, const std::vector<Vector>& vectors, int /*device*/,
-                     void* stream) {
+int elementwise_step(const ElementwiseRule& rule, const StepScalars& scalars, const std::vector<Vector>& vectors,
+                     int /*device*/, void* stream) {
   auto* cuda_stream = static_cast<cudaStream_t>(stream);
   std::vector<float*> counters;
   for (const auto& vector : vectors) {

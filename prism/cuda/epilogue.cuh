@@ -31,11 +31,17 @@ __device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); 
 template <class T>
 __device__ T from_float(float x);
 template <>
-__device__ inline float from_float<float>(float x) { return x; }
+__device__ inline float from_float<float>(float x) {
+  return x;
+}
 template <>
-__device__ inline __half from_float<__half>(float x) { return __float2half_rn(x); }
+__device__ inline __half from_float<__half>(float x) {
+  return __float2half_rn(x);
+}
 template <>
-__device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
+__device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
+  return __float2bfloat16_rn(x);
+}
 
 // W ← keep·W − lr·u. 16-bit weights are rounded once, at the end.
 __device__ inline float updated(float W, float u, Write write) { return fmaf(-write.lr, u, write.keep * W); }

@@ -1,7 +1,8 @@
 #pragma once
 
-// The instructions of compute capability 9.0a that CUDA C++ has no names for: barriers that count bytes, the tensor copy engine (TMA) and the
-// warpgroup's matrix product (wgmma). PTX ISA 8.0, sections "mbarrier", "cp.async.bulk.tensor" and "wgmma".
+// The instructions of compute capability 9.0a that CUDA C++ has no names for: barriers that count bytes, the tensor
+// copy engine (TMA) and the warpgroup's matrix product (wgmma). PTX ISA 8.0, sections "mbarrier",
+// "cp.async.bulk.tensor" and "wgmma".
 
 #include <cuda.h>
 #include <cuda_fp16.h>
@@ -10,7 +11,9 @@
 
 namespace prism::cuda::hopper {
 
-__device__ inline uint32_t shared_address(const void* pointer) { return static_cast<uint32_t>(__cvta_generic_to_shared(pointer)); }
+__device__ inline uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
 
 __device__ inline void barrier_init(uint64_t* barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals));
@@ -18,7 +21,8 @@ __device__ inline void barrier_init(uint64_t* barrier, int arrivals) {
 __device__ inline void barrier_init_visible() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
 __device__ inline void barrier_expect(uint64_t* barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
+               : "memory");
 }
 __device__ inline void barrier_arrive(uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
@@ -32,11 +36,14 @@ __device__ inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
       "@done bra finished;\n"
       "bra again;\n"
       "finished:\n"
-      "}\n" ::"r"(shared_address(barrier)), "r"(parity)
+      "}\n" ::"r"(shared_address(barrier)),
+      "r"(parity)
       : "memory");
 }
 // A barrier of `threads` threads of the block; 0 is __syncthreads'.
-__device__ inline void named_barrier(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+__device__ inline void named_barrier(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
 
 // The two blocks of a cluster.
 __device__ inline uint32_t cluster_rank() {
@@ -54,71 +61,86 @@ __device__ inline void barrier_arrive_at(uint64_t* barrier, uint32_t rank) {
       ".reg .b32 there;\n"
       "mapa.shared::cluster.u32 there, %0, %1;\n"
       "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
-      "}\n" ::"r"(shared_address(barrier)), "r"(rank)
+      "}\n" ::"r"(shared_address(barrier)),
+      "r"(rank)
       : "memory");
 }
 
-// Copies one box of a tensor map to shared memory; the barrier counts its bytes. What lies outside the tensor arrives as zero.
+// Copies one box of a tensor map to shared memory; the barrier counts its bytes. What lies outside the tensor arrives
+// as zero.
 __device__ inline void load_box(const CUtensorMap* map, void* destination, uint64_t* barrier, int x, int y, int z) {
-  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(
-                   shared_address(destination)),
-               "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z)
-               : "memory");
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::
+          "r"(shared_address(destination)),
+      "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z)
+      : "memory");
 }
 // The same into both blocks of the cluster, at the same place, counted by the barrier of each.
-__device__ inline void load_box_for_both(const CUtensorMap* map, void* destination, uint64_t* barrier, int x, int y, int z) {
+__device__ inline void load_box_for_both(const CUtensorMap* map, void* destination, uint64_t* barrier, int x, int y,
+                                         int z) {
   constexpr uint16_t kBoth = 3;
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::
-          "r"(shared_address(destination)),
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, "
+      "%4, %5}], [%2], %6;" ::"r"(shared_address(destination)),
       "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z), "h"(kBoth)
       : "memory");
 }
 // Copies a box of shared memory to the tensor; what lies outside it is not written. The thread that stores also waits.
 __device__ inline void store_box(const CUtensorMap* map, const void* source, int x, int y, int z) {
-  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map), "r"(shared_address(source)),
-               "r"(x), "r"(y), "r"(z)
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
+               "r"(shared_address(source)), "r"(x), "r"(y), "r"(z)
                : "memory");
 }
 __device__ inline void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-__device__ inline void store_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }  // sources may be overwritten
+__device__ inline void store_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}  // sources may be overwritten
 __device__ inline void store_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 // What a thread wrote to shared memory becomes visible to the copy engine.
 __device__ inline void store_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 __device__ inline void prefetch_L2(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
 
-// A kernel launched to follow another closely may begin before that has ended: it waits before it reads anything, and lets its own follower
-// begin as soon as there is room.
+// A kernel launched to follow another closely may begin before that has ended: it waits before it reads anything, and
+// lets its own follower begin as soon as there is room.
 __device__ inline void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 __device__ inline void let_next_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 template <int Registers>
-__device__ inline void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers)); }
+__device__ inline void more_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
+}
 template <int Registers>
-__device__ inline void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers)); }
+__device__ inline void fewer_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
+}
 
 __device__ inline void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int Pending>
-__device__ inline void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory"); }
+__device__ inline void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
+}
 
-// Where a matrix lies in shared memory, in rows of 128 bytes with their 16-byte pieces exchanged as TMA's 128-byte swizzle does it. Along k:
-// each row holds 64 inner indices, groups of 8 rows follow each other. Down k: each row holds 64 outer indices of one inner index; the next
-// 64 outer indices lie `chunk` bytes on.
+// Where a matrix lies in shared memory, in rows of 128 bytes with their 16-byte pieces exchanged as TMA's 128-byte
+// swizzle does it. Along k: each row holds 64 inner indices, groups of 8 rows follow each other. Down k: each row holds
+// 64 outer indices of one inner index; the next 64 outer indices lie `chunk` bytes on.
 __device__ inline uint64_t descriptor(uint32_t address, int chunk) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
   constexpr uint64_t kEightRows = uint64_t{1024 >> 4} << 32;
   return kSwizzle128 | kEightRows | static_cast<uint64_t>(chunk >> 4) << 16 | (address & 0x3FFFF) >> 4;
 }
 
-// Four 8×8 blocks of 16-bit elements between the registers of a warp and rows of 16 bytes in shared memory, plain or transposed.
+// Four 8×8 blocks of 16-bit elements between the registers of a warp and rows of 16 bytes in shared memory, plain or
+// transposed.
 __device__ inline void store_blocks(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d)
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
+               "r"(c), "r"(d)
                : "memory");
 }
 __device__ inline void store_blocks_transposed(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d)
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
+               "r"(c), "r"(d)
                : "memory");
 }
 
@@ -129,7 +151,9 @@ __device__ inline void load_blocks(uint32_t address, uint32_t (&r)[4]) {
                : "memory");
 }
 
-#define PRISM_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define PRISM_8(i)                                                                                            \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
+      "+f"(d[i + 7])
 #define PRISM_32(i) PRISM_8(i), PRISM_8(i + 8), PRISM_8(i + 16), PRISM_8(i + 24)
 
 // d (64×256 over the 128 threads of a warpgroup) ← A·Bᵀ + d, or A·Bᵀ alone, for 16 inner indices.

@@ -14,7 +14,7 @@ Values start_values(double bound) {
   Values r;
   for (int i = 0; i <= kPoints; ++i) {
     const double x = static_cast<double>(i) / kPoints;
-    r.push_back(x * x / (bound * bound));       // evenly
+    r.push_back(x * x / (bound * bound));                  // evenly
     r.push_back(x * x * x * x * x * x / (bound * bound));  // and close to zero
   }
   return r;
@@ -66,19 +66,34 @@ class Planner {
     if (c.size() == 3) {
       z_ = map(a_, [&](size_t i) { return c[0] + a_[i] * (c[1] + a_[i] * c[2]); });
       Z_scale_ = scale_for(z_);
-      return add({.X = kA, .Y = kA, .alpha = f(c[2] * Z_scale_ / (A_scale_ * A_scale_)), .c1 = f(c[1] * Z_scale_ / A_scale_),
-                  .diagonal = f(c[0] * Z_scale_), .C1 = kA, .high = Z_});
+      return add({.X = kA,
+                  .Y = kA,
+                  .alpha = f(c[2] * Z_scale_ / (A_scale_ * A_scale_)),
+                  .c1 = f(c[1] * Z_scale_ / A_scale_),
+                  .diagonal = f(c[0] * Z_scale_),
+                  .C1 = kA,
+                  .high = Z_});
     }
     const double p = c[3] / (2 * c[4]), q = (c[2] / c[4] - p * p) / 2;
     const double rho1 = c[1] - 2 * c[4] * p * q, rho0 = c[0] - c[4] * q * q;
     const Values s = map(a_, [&](size_t i) { return a_[i] * (a_[i] + p) + q; });
     const double s_scale = scale_for(s);
-    add({.X = kA, .Y = kA, .alpha = f(s_scale / (A_scale_ * A_scale_)), .c1 = f(p * s_scale / A_scale_), .diagonal = f(q * s_scale),
-         .C1 = kA, .high = kS});
+    add({.X = kA,
+         .Y = kA,
+         .alpha = f(s_scale / (A_scale_ * A_scale_)),
+         .c1 = f(p * s_scale / A_scale_),
+         .diagonal = f(q * s_scale),
+         .C1 = kA,
+         .high = kS});
     z_ = map(s, [&](size_t i) { return c[4] * s[i] * s[i] + rho1 * a_[i] + rho0; });
     Z_scale_ = scale_for(z_);
-    add({.X = kS, .Y = kS, .alpha = f(c[4] * Z_scale_ / (s_scale * s_scale)), .c1 = f(rho1 * Z_scale_ / A_scale_),
-         .diagonal = f(rho0 * Z_scale_), .C1 = kA, .high = Z_});
+    add({.X = kS,
+         .Y = kS,
+         .alpha = f(c[4] * Z_scale_ / (s_scale * s_scale)),
+         .c1 = f(rho1 * Z_scale_ / A_scale_),
+         .diagonal = f(rho0 * Z_scale_),
+         .C1 = kA,
+         .high = Z_});
   }
 
   // A Z that holds neither the last one, whose readers may still need it, nor Q.
@@ -89,8 +104,8 @@ class Planner {
     return kNone;
   }
 
-  // Q ← QZ. Both are polynomials of R but for the error of Z. Forcing symmetry on Q is harmless for quintics; beyond them, where that error is
-  // larger, the last step must not, or the small singular values suffer.
+  // Q ← QZ. Both are polynomials of R but for the error of Z. Forcing symmetry on Q is harmless for quintics; beyond
+  // them, where that error is larger, the last step must not, or the small singular values suffer.
   void update_Q(const GramStep& step, bool first, bool last) {
     q_ = map(q_, [&](size_t i) { return q_[i] * z_[i]; });
     if (first) {
@@ -100,23 +115,38 @@ class Planner {
     }
     const double scale = scale_for(q_);
     const auto next = static_cast<Buffer>(kZ0 + kZ1 + kZ2 - Q_ - Z_);
-    add({.X = Q_, .Y = Z_, .symmetric = step.c.size() <= 3 || !last, .alpha = f(scale / (Q_scale_ * Z_scale_)), .high = next});
+    add({.X = Q_,
+         .Y = Z_,
+         .symmetric = step.c.size() <= 3 || !last,
+         .alpha = f(scale / (Q_scale_ * Z_scale_)),
+         .high = next});
     Q_ = next;
     Q_scale_ = scale;
   }
 
-  // V = ZR, in place of S, then R ← VZ. V is symmetric but for Z's error; in the first step that error would reach the small eigenvalues.
+  // V = ZR, in place of S, then R ← VZ. V is symmetric but for Z's error; in the first step that error would reach the
+  // small eigenvalues.
   void update_R(const GramStep& step, const GramStep& next, bool first) {
     const Values v = map(r_, [&](size_t i) { return z_[i] * r_[i]; });
     const double v_scale = scale_for(v);
-    IterationProduct V{.X = Z_, .Y = kA, .Y_low = step.split ? kA_low : kNone, .symmetric = !first,
-                       .alpha = f(v_scale / (Z_scale_ * A_scale_)), .high = kS, .low = step.split ? kS_low : kNone};
+    IterationProduct V{.X = Z_,
+                       .Y = kA,
+                       .Y_low = step.split ? kA_low : kNone,
+                       .symmetric = !first,
+                       .alpha = f(v_scale / (Z_scale_ * A_scale_)),
+                       .high = kS,
+                       .low = step.split ? kS_low : kNone};
     if (step.centred) V.C1 = Z_, V.c1 = f(v_scale / Z_scale_);  // ZR = ZA + Z
     add(V);
     r_ = map(r_, [&](size_t i) { return z_[i] * z_[i] * r_[i]; });
     set_A(next);
-    add({.X = kS, .Y = Z_, .X_low = step.split ? kS_low : kNone, .alpha = f(A_scale_ / (v_scale * Z_scale_)),
-         .diagonal = next.centred ? f(-A_scale_) : 0, .high = kA, .low = next.split ? kA_low : kNone});
+    add({.X = kS,
+         .Y = Z_,
+         .X_low = step.split ? kS_low : kNone,
+         .alpha = f(A_scale_ / (v_scale * Z_scale_)),
+         .diagonal = next.centred ? f(-A_scale_) : 0,
+         .high = kA,
+         .low = next.split ? kA_low : kNone});
   }
 
   static float f(double x) { return static_cast<float>(x); }

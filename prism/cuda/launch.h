@@ -1,10 +1,10 @@
 #pragma once
 
-// Whole optimizer steps in CUDA, for plain pointers: the one header that `optim` sees. A build without CUDA links stub.cpp, in which
-// `available` is always false and the others are never reached.
+// Whole optimizer steps in CUDA, for plain pointers: the one header that `optim` sees. A build without CUDA links
+// stub.cpp, in which `available` is always false and the others are never reached.
 //
-// Nothing here waits for the device, allocates, or tunes itself, and every sum is formed in a fixed order: the same input gives the same
-// bits, eager or replayed from a graph.
+// Nothing here waits for the device, allocates, or tunes itself, and every sum is formed in a fixed order: the same
+// input gives the same bits, eager or replayed from a graph.
 
 #include <cstddef>
 #include <cstdint>
@@ -35,36 +35,37 @@ struct MatrixStack {
   int64_t m = 0, n = 0;
   bool left = false;  // shaped by the m×m Gram TTᵀ instead of the n×n Gram TᵀT
   Real gradient = Real::Float32, weight = Real::Float32;
-  std::vector<const void*> G = {};   // B, each contiguous
-  std::vector<void*> W = {};         // B, each contiguous
-  std::vector<float*> M = {};        // B
-  std::vector<float*> master = {};   // B float32 copies of 16-bit weights, or empty
-  std::vector<float*> step = {};     // B counters of steps, or empty; matrices of one parameter share one
-  std::vector<float*> C = {};        // B averaged covariances, (k, k) for Gram matrices (k, k), or empty
-  std::vector<float*> C_scale = {};  // B
+  std::vector<const void*> G = {};              // B, each contiguous
+  std::vector<void*> W = {};                    // B, each contiguous
+  std::vector<float*> M = {};                   // B
+  std::vector<float*> master = {};              // B float32 copies of 16-bit weights, or empty
+  std::vector<float*> step = {};                // B counters of steps, or empty; matrices of one parameter share one
+  std::vector<float*> C = {};                   // B averaged covariances, (k, k) for Gram matrices (k, k), or empty
+  std::vector<float*> C_scale = {};             // B
   std::vector<const float*> gamma_factor = {};  // B factors of γ on the device, or empty
-  double scale = 1;             // of the update
+  double scale = 1;                             // of the update
 };
 
 // One step of the iteration on the Gram matrix R (prism/linalg/gram.h).
 struct GramStep {
   std::vector<double> c = {};  // Z = c₀ + c₁A + c₂A² + …; three coefficients or five
-  bool centred = false;   // A = R − I instead of R
-  bool split = false;     // RZ and ZRZ on operands of two fp16 halves
+  bool centred = false;        // A = R − I instead of R
+  bool split = false;          // RZ and ZRZ on operands of two fp16 halves
 };
 
-// PRISM (instant and averaged covariance), Muon and Tikhonov Muon, the rules of prism/optim/{prism,muon,tikhonov_muon}.h.
+// PRISM (instant and averaged covariance), Muon and Tikhonov Muon, the rules of
+// prism/optim/{prism,muon,tikhonov_muon}.h.
 struct SpectralRule {
   double momentum = 0.95;
   bool nesterov = true;
   bool bias_correction = false;
-  bool noisy = false;            // DᵀD or its average enters the Gram
-  Number gamma = {};             // γ
-  bool averaged = false;         // the covariance is the average Ĉ
-  double covariance_beta = 0;    // β₂
-  double damping = 0;            // Tikhonov's δ over the mean of σ²
+  bool noisy = false;          // DᵀD or its average enters the Gram
+  Number gamma = {};           // γ
+  bool averaged = false;       // the covariance is the average Ĉ
+  double covariance_beta = 0;  // β₂
+  double damping = 0;          // Tikhonov's δ over the mean of σ²
   std::vector<GramStep> steps = {};
-  double bound = 1;              // the Gram is divided by bound²·trace
+  double bound = 1;  // the Gram is divided by bound²·trace
 };
 
 // Whether this device runs the kernels here: compute capability 8.0 or more.
@@ -77,8 +78,8 @@ bool is_capturing(void* stream);
 size_t spectral_workspace(const SpectralRule& rule, const std::vector<MatrixStack>& stacks);
 
 // One step of all the stacks. `workspace` is aligned to 256 bytes. Returns a cudaError_t.
-int spectral_step(const SpectralRule& rule, const StepScalars& scalars, const std::vector<MatrixStack>& stacks, void* workspace,
-                  int device, void* stream);
+int spectral_step(const SpectralRule& rule, const StepScalars& scalars, const std::vector<MatrixStack>& stacks,
+                  void* workspace, int device, void* stream);
 
 // A parameter under an elementwise rule; state fields by their place in the rule.
 struct Vector {
@@ -91,19 +92,21 @@ struct Vector {
   float* state[3] = {nullptr, nullptr, nullptr};
 };
 
-// The rules of prism/optim/{adam,adagrad,rmsprop}.h; state: (m, v, largest v), (sum), (v, g, b), null where the options have none.
+// The rules of prism/optim/{adam,adagrad,rmsprop}.h; state: (m, v, largest v), (sum), (v, g, b), null where the options
+// have none.
 enum class Elementwise { Adam, AdaGrad, RMSprop };
 
 struct ElementwiseRule {
   Elementwise kind = Elementwise::Adam;
-  bool couples_decay = false;     // λW is added to the gradient instead of decaying W
-  double beta1 = 0, beta2 = 0;    // Adam's; RMSprop: μ and α
+  bool couples_decay = false;   // λW is added to the gradient instead of decaying W
+  double beta1 = 0, beta2 = 0;  // Adam's; RMSprop: μ and α
   double eps = 0;
-  double lr_decay = 0;            // AdaGrad
+  double lr_decay = 0;  // AdaGrad
 };
 
 // One step of all the vectors. Returns a cudaError_t.
-int elementwise_step(const ElementwiseRule& rule, const StepScalars& scalars, const std::vector<Vector>& vectors, int device, void* stream);
+int elementwise_step(const ElementwiseRule& rule, const StepScalars& scalars, const std::vector<Vector>& vectors,
+                     int device, void* stream);
 
 // What a cudaError_t says.
 const char* error_text(int error);

@@ -1,7 +1,8 @@
 #pragma once
 
-// Batched products of fp16 matrices with float32 accumulation, and what becomes of each result. One launch takes several stacks of different
-// shapes. Two kernels do it: product_hopper.cu for compute capability 9.0, product_portable.cu for 8.0 and everything else.
+// Batched products of fp16 matrices with float32 accumulation, and what becomes of each result. One launch takes
+// several stacks of different shapes. Two kernels do it: product_hopper.cu for compute capability 9.0,
+// product_portable.cu for 8.0 and everything else.
 
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
@@ -12,8 +13,8 @@
 
 namespace prism::cuda {
 
-constexpr int kMaxProducts = 8;     // stacks in one launch
-constexpr int kMaxMatrices = 128;   // matrices of one chunk of a step
+constexpr int kMaxProducts = 8;    // stacks in one launch
+constexpr int kMaxMatrices = 128;  // matrices of one chunk of a step
 
 // A stack of row-major matrices, `pitch` elements from row to row (a multiple of 8) and `stride` from matrix to matrix.
 struct Operand {
@@ -29,10 +30,10 @@ struct Term {
 };
 
 // What becomes of the sums P(i, j).
-//   Matrix    v = alpha·P + c1·C1 + beta·C + diagonal·I, stored as fp16: high = v and low = v − high, or as float32 into C
-//   Weights   W ← (1 − lr·λ)W − lr·alpha·P
-// alpha and beta may have a factor for each matrix. The powers of two by which fp16 operands are scaled are in these numbers; they keep
-// the entries that matter, and their low halves, within fp16's normal numbers.
+//   Matrix    v = alpha·P + c1·C1 + beta·C + diagonal·I, stored as fp16: high = v and low = v − high, or as float32
+//   into C Weights   W ← (1 − lr·λ)W − lr·alpha·P
+// alpha and beta may have a factor for each matrix. The powers of two by which fp16 operands are scaled are in these
+// numbers; they keep the entries that matter, and their low halves, within fp16's normal numbers.
 struct Epilogue {
   float alpha = 1;
   const float* alpha_of = nullptr;
@@ -60,8 +61,8 @@ struct Product {
   int rows = 0, columns = 0;
   Term terms[2] = {};
   int term_count = 1;
-  bool A_down = false, B_down = false;   // k runs down the columns of the stored matrix instead of along its rows
-  bool symmetric = false;                // only i ≥ j is computed; the rest is mirrored
+  bool A_down = false, B_down = false;  // k runs down the columns of the stored matrix instead of along its rows
+  bool symmetric = false;               // only i ≥ j is computed; the rest is mirrored
   Epilogue epilogue = {};
 };
 
@@ -78,12 +79,13 @@ struct Rates {
   float weight_decay = 0;
 };
 
-cudaError_t launch_products(const std::vector<Product>& products, const Pointers& pointers, const Rates& rates, int device,
-                            cudaStream_t stream);
+cudaError_t launch_products(const std::vector<Product>& products, const Pointers& pointers, const Rates& rates,
+                            int device, cudaStream_t stream);
 
 // Of one launch, all of the same kind: how operands lie, what becomes of the sums, the type of the weights.
 cudaError_t launch_hopper(const Product* products, int count, const Pointers& pointers, const Rates& rates, int device,
                           cudaStream_t stream);
-cudaError_t launch_portable(const Product* products, int count, const Pointers& pointers, const Rates& rates, cudaStream_t stream);
+cudaError_t launch_portable(const Product* products, int count, const Pointers& pointers, const Rates& rates,
+                            cudaStream_t stream);
 
 }  // namespace prism::cuda

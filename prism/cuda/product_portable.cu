@@ -1,5 +1,5 @@
-// Products by the warp-wide matrix instructions that every device since compute capability 8.0 has: tiles of 64×64, four warps of 32×32.
-// Correct everywhere and fast nowhere.
+// Products by the warp-wide matrix instructions that every device since compute capability 8.0 has: tiles of 64×64,
+// four warps of 32×32. Correct everywhere and fast nowhere.
 
 #include <mma.h>
 
@@ -9,7 +9,7 @@ namespace prism::cuda {
 namespace {
 
 constexpr int kTile = 64, kDepth = 32, kThreads = 128;
-constexpr int kPitch = kDepth + 8;     // of operands in shared memory, against bank conflicts
+constexpr int kPitch = kDepth + 8;  // of operands in shared memory, against bank conflicts
 constexpr int kSumPitch = kTile + 4;
 
 struct Launch {
@@ -27,12 +27,14 @@ union Shared {
 };
 
 // A tile of an operand, [outer][inner], zero outside the matrix.
-__device__ void load(__half (&tile)[kTile][kPitch], const Operand& operand, int matrix, bool down, int outer0, int outer, int k0, int k) {
+__device__ void load(__half (&tile)[kTile][kPitch], const Operand& operand, int matrix, bool down, int outer0,
+                     int outer, int k0, int k) {
   const __half* data = operand.data + matrix * operand.stride;
   for (int i = threadIdx.x; i < kTile * kDepth; i += kThreads) {
     const int x = down ? i % kTile : i / kDepth, y = down ? i / kTile : i % kDepth;
     const int row = outer0 + x, inner = k0 + y;
-    const int64_t offset = down ? static_cast<int64_t>(inner) * operand.pitch + row : static_cast<int64_t>(row) * operand.pitch + inner;
+    const int64_t offset =
+        down ? static_cast<int64_t>(inner) * operand.pitch + row : static_cast<int64_t>(row) * operand.pitch + inner;
     tile[x][y] = row < outer && inner < k ? data[offset] : __half(0);
   }
 }
@@ -138,7 +140,8 @@ __global__ void __launch_bounds__(kThreads) portable_kernel(const __grid_constan
 
 }  // namespace
 
-cudaError_t launch_portable(const Product* products, int count, const Pointers& pointers, const Rates& rates, cudaStream_t stream) {
+cudaError_t launch_portable(const Product* products, int count, const Pointers& pointers, const Rates& rates,
+                            cudaStream_t stream) {
   for (int p = 0; p < count; ++p) {
     Launch launch{products[p], (products[p].columns + kTile - 1) / kTile, pointers, rates};
     const unsigned tiles = static_cast<unsigned>(launch.column_tiles) * ((products[p].rows + kTile - 1) / kTile);

@@ -1,4 +1,5 @@
-// The elementwise part of the spectral step. Two passes over G and M, since the operands' power of two needs the largest magnitude first.
+// The elementwise part of the spectral step. Two passes over G and M, since the operands' power of two needs the
+// largest magnitude first.
 
 #include "prism/cuda/epilogue.cuh"
 #include "prism/cuda/signal.h"
@@ -31,7 +32,8 @@ struct SignalRule {
 
 __device__ SignalRule read_rule(const SignalLaunch& launch, const SignalMatrix& matrix) {
   SignalRule rule{launch.momentum, launch.nesterov, 1, launch.maximize ? -1.f : 1.f};
-  if (launch.bias_correction) rule.correction = static_cast<float>(1 / (1 - pow(static_cast<double>(launch.momentum), *matrix.step)));
+  if (launch.bias_correction)
+    rule.correction = static_cast<float>(1 / (1 - pow(static_cast<double>(launch.momentum), *matrix.step)));
   if (launch.grad_scale != nullptr) rule.grad_factor /= *launch.grad_scale;
   return rule;
 }
@@ -211,7 +213,8 @@ __device__ void store_eight(T* target, const float (&values)[kVector]) {
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) advance_kernel(const __grid_constant__ SignalLaunch launch) {
-  const int block = launch.blocks - 1 - static_cast<int>(blockIdx.x);  // what was measured last may still be in the cache
+  const int block =
+      launch.blocks - 1 - static_cast<int>(blockIdx.x);  // what was measured last may still be in the cache
   const int index = matrix_of_block(launch, block);
   const SignalMatrix& matrix = launch.matrices[index];
   const SignalRule rule = read_rule(launch, matrix);

@@ -26,7 +26,7 @@ struct SignalMatrix {
 
 // What each matrix's operands and products are multiplied by, arrays over the matrices of a chunk.
 struct SignalFactors {
-  float *T, *D;                  // operands: powers of two, γ included where D is
+  float *T, *D;                   // operands: powers of two, γ included where D is
   float *gram_alpha, *gram_beta;  // R = alpha·TᵀT + beta·Ĉ, of trace 1
   float *mean_alpha, *mean_beta;  // Ĉ ← beta·Ĉ + alpha·DᵀD
   float* update;                  // O = update·TQ

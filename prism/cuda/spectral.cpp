@@ -32,10 +32,14 @@ struct Segment {
 };
 using Chunk = std::vector<Segment>;
 
-int64_t operand_bytes(const MatrixStack& stack) { return stack.m * pitch_of(stack.n) * static_cast<int64_t>(sizeof(__half)); }
+int64_t operand_bytes(const MatrixStack& stack) {
+  return stack.m * pitch_of(stack.n) * static_cast<int64_t>(sizeof(__half));
+}
 int64_t buffer_bytes(int64_t k) { return k * pitch_of(k) * static_cast<int64_t>(sizeof(__half)); }
 
-int64_t matrix_bytes(const MatrixStack& stack) { return 2 * operand_bytes(stack) + kBuffers * buffer_bytes(gram_side(stack)); }
+int64_t matrix_bytes(const MatrixStack& stack) {
+  return 2 * operand_bytes(stack) + kBuffers * buffer_bytes(gram_side(stack));
+}
 
 // How many tiles of 256×256 a symmetric k×k result has, each as long as the others of its side.
 int64_t tiles_of(const MatrixStack& stack) {
@@ -77,7 +81,8 @@ std::vector<Chunk> make_chunks(const std::vector<MatrixStack>& stacks) {
     if (end == all.size() || best == begin) best = end;
     Chunk chunk;
     for (; begin < best; ++begin) {
-      if (chunk.empty() || chunk.back().stack != all[begin].stack) chunk.push_back({all[begin].stack, all[begin].index, 0});
+      if (chunk.empty() || chunk.back().stack != all[begin].stack)
+        chunk.push_back({all[begin].stack, all[begin].index, 0});
       ++chunk.back().count;
     }
     chunks.push_back(std::move(chunk));
@@ -105,8 +110,8 @@ class Layout {
       for (int b = 0; b < kBuffers; ++b) list.push_back(take<__half>(buffer_bytes(k) * count));
     }
     measures = take<Measure>(blocks * static_cast<int64_t>(sizeof(Measure)));
-    for (float** array : {&factors.T, &factors.D, &factors.gram_alpha, &factors.gram_beta, &factors.mean_alpha, &factors.mean_beta,
-                          &factors.update}) {
+    for (float** array : {&factors.T, &factors.D, &factors.gram_alpha, &factors.gram_beta, &factors.mean_alpha,
+                          &factors.mean_beta, &factors.update}) {
       *array = take<float>(matrices * static_cast<int64_t>(sizeof(float)));
     }
   }
@@ -122,9 +127,9 @@ class Layout {
   }
   __half* writable(int64_t k, int b, int first = 0) const { return const_cast<__half*>(buffer(k, b, first).data); }
 
-  std::vector<__half*> T, D;        // of each segment
-  std::vector<int> place;           // of each segment's first matrix among those of its Gram side
-  std::map<int64_t, int> sides;     // Gram side → matrices
+  std::vector<__half*> T, D;     // of each segment
+  std::vector<int> place;        // of each segment's first matrix among those of its Gram side
+  std::map<int64_t, int> sides;  // Gram side → matrices
   std::map<int64_t, std::vector<__half*>> buffers;
   int matrices = 0, blocks = 0;
   Measure* measures = nullptr;
@@ -146,7 +151,8 @@ T at_or_null(const std::vector<T>& list, size_t i) {
   return list.empty() ? nullptr : list[i];
 }
 
-SignalLaunch signal_launch(const SpectralRule& rule, const StepScalars& scalars, const Chunk& chunk, const Layout& layout) {
+SignalLaunch signal_launch(const SpectralRule& rule, const StepScalars& scalars, const Chunk& chunk,
+                           const Layout& layout) {
   SignalLaunch launch{.count = layout.matrices,
                       .blocks = layout.blocks,
                       .gradient = chunk.front().stack->gradient,
@@ -216,14 +222,17 @@ Product gram_product(const MatrixStack& stack, const Operand& X, const Operand* 
 std::vector<Product> mean_products(const Chunk& chunk, const Layout& layout) {
   return for_segments(chunk, [&](size_t s, const MatrixStack& stack, int first) {
     Product product = gram_product(stack, layout.operand(chunk, s, layout.D), nullptr);
-    product.epilogue = {.alpha_of = layout.factors.mean_alpha + first, .reads_C = true, .writes_C = true,
+    product.epilogue = {.alpha_of = layout.factors.mean_alpha + first,
+                        .reads_C = true,
+                        .writes_C = true,
                         .beta_of = layout.factors.mean_beta + first};
     return product;
   });
 }
 
 // R = (TᵀT + γ²DᵀD, γ²Ĉ or δI) / (bound²·trace), as the iteration's A.
-std::vector<Product> gram_products(const SpectralRule& rule, const Chunk& chunk, const Layout& layout, const Iteration& iteration) {
+std::vector<Product> gram_products(const SpectralRule& rule, const Chunk& chunk, const Layout& layout,
+                                   const Iteration& iteration) {
   return for_segments(chunk, [&](size_t s, const MatrixStack& stack, int first) {
     const int64_t k = gram_side(stack);
     const Operand D = layout.operand(chunk, s, layout.D);
@@ -231,16 +240,17 @@ std::vector<Product> gram_products(const SpectralRule& rule, const Chunk& chunk,
     Product product = gram_product(stack, layout.operand(chunk, s, layout.T), stacked ? &D : nullptr);
     const double scale = iteration.A_scale / (rule.bound * rule.bound);
     const double uniform = rule.damping / (1 + rule.damping) / static_cast<double>(k);
-    product.epilogue = {.alpha = static_cast<float>(scale),
-                        .alpha_of = layout.factors.gram_alpha + first,
-                        .diagonal = static_cast<float>(scale * uniform - (rule.steps.front().centred ? iteration.A_scale : 0)),
-                        .high = layout.writable(k, kA, layout.place[s]),
-                        .low = layout.writable(k, iteration.A_split ? kA_low : kNone, layout.place[s]),
-                        .pitch = pitch_of(k),
-                        .stride = k * pitch_of(k),
-                        .reads_C = rule.averaged,
-                        .beta = static_cast<float>(scale),
-                        .beta_of = layout.factors.gram_beta + first};
+    product.epilogue = {
+        .alpha = static_cast<float>(scale),
+        .alpha_of = layout.factors.gram_alpha + first,
+        .diagonal = static_cast<float>(scale * uniform - (rule.steps.front().centred ? iteration.A_scale : 0)),
+        .high = layout.writable(k, kA, layout.place[s]),
+        .low = layout.writable(k, iteration.A_split ? kA_low : kNone, layout.place[s]),
+        .pitch = pitch_of(k),
+        .stride = k * pitch_of(k),
+        .reads_C = rule.averaged,
+        .beta = static_cast<float>(scale),
+        .beta_of = layout.factors.gram_beta + first};
     return product;
   });
 }
@@ -251,7 +261,9 @@ std::vector<Product> iteration_products(const IterationProduct& step, const Layo
     const int64_t k = side;
     const int n = static_cast<int>(k);
     Product product{.count = count, .rows = n, .columns = n, .term_count = 0, .symmetric = step.symmetric};
-    const auto term = [&](Buffer X, Buffer Y) { product.terms[product.term_count++] = {layout.buffer(k, X), layout.buffer(k, Y), n}; };
+    const auto term = [&](Buffer X, Buffer Y) {
+      product.terms[product.term_count++] = {layout.buffer(k, X), layout.buffer(k, Y), n};
+    };
     if (step.X_low != kNone) term(step.X_low, step.Y);
     if (step.Y_low != kNone) term(step.X, step.Y_low);
     term(step.X, step.Y);
@@ -269,11 +281,13 @@ std::vector<Product> iteration_products(const IterationProduct& step, const Layo
 }
 
 // W ← (1 − lr·λ)W − lr·scale·TQ/(bound·√trace); QᵀT from the left.
-std::vector<Product> update_products(const SpectralRule& rule, const Chunk& chunk, const Layout& layout, const Iteration& iteration) {
+std::vector<Product> update_products(const SpectralRule& rule, const Chunk& chunk, const Layout& layout,
+                                     const Iteration& iteration) {
   return for_segments(chunk, [&](size_t s, const MatrixStack& stack, int first) {
     const Operand T = layout.operand(chunk, s, layout.T);
     const Operand Q = layout.buffer(gram_side(stack), iteration.Q, layout.place[s]);
-    Product product{.rows = static_cast<int>(stack.m), .columns = static_cast<int>(stack.n), .A_down = stack.left, .B_down = true};
+    Product product{
+        .rows = static_cast<int>(stack.m), .columns = static_cast<int>(stack.n), .A_down = stack.left, .B_down = true};
     product.terms[0] = {stack.left ? Q : T, stack.left ? T : Q, static_cast<int>(gram_side(stack))};
     product.epilogue = {.alpha = static_cast<float>(stack.scale / (iteration.Q_scale * rule.bound)),
                         .alpha_of = layout.factors.update + first,
@@ -303,15 +317,18 @@ const Iteration& iteration_for(const SpectralRule& rule) {
     double bound = 0;
     Iteration iteration;
   } last;
-  const auto equal = [](const GramStep& a, const GramStep& b) { return a.c == b.c && a.centred == b.centred && a.split == b.split; };
-  if (last.bound != rule.bound || !std::equal(last.steps.begin(), last.steps.end(), rule.steps.begin(), rule.steps.end(), equal)) {
+  const auto equal = [](const GramStep& a, const GramStep& b) {
+    return a.c == b.c && a.centred == b.centred && a.split == b.split;
+  };
+  if (last.bound != rule.bound ||
+      !std::equal(last.steps.begin(), last.steps.end(), rule.steps.begin(), rule.steps.end(), equal)) {
     last = {rule.steps, rule.bound, plan_iteration(rule.steps, rule.bound)};
   }
   return last.iteration;
 }
 
-cudaError_t step_chunk(const SpectralRule& rule, const StepScalars& scalars, const Chunk& chunk, void* workspace, int device,
-                       cudaStream_t stream) {
+cudaError_t step_chunk(const SpectralRule& rule, const StepScalars& scalars, const Chunk& chunk, void* workspace,
+                       int device, cudaStream_t stream) {
   const Layout layout(chunk, rule.noisy, workspace);
   const SignalLaunch signal = signal_launch(rule, scalars, chunk, layout);
   const Iteration& iteration = iteration_for(rule);
@@ -335,14 +352,15 @@ cudaError_t step_chunk(const SpectralRule& rule, const StepScalars& scalars, con
 
 }  // namespace
 
-cudaError_t launch_products(const std::vector<Product>& products, const Pointers& pointers, const Rates& rates, int device,
-                            cudaStream_t stream) {
+cudaError_t launch_products(const std::vector<Product>& products, const Pointers& pointers, const Rates& rates,
+                            int device, cudaStream_t stream) {
   int major = 0;
   cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   if (error != cudaSuccess) return error;
   // One kernel for each way the operands lie and each type of weights.
   std::map<std::tuple<bool, bool, Real>, std::vector<Product>> kinds;
-  for (const auto& product : products) kinds[{product.A_down, product.B_down, product.epilogue.weight}].push_back(product);
+  for (const auto& product : products)
+    kinds[{product.A_down, product.B_down, product.epilogue.weight}].push_back(product);
   for (const auto& [kind, list] : kinds) {
     for (size_t first = 0; first < list.size() && error == cudaSuccess; first += kMaxProducts) {
       const int count = static_cast<int>(std::min<size_t>(kMaxProducts, list.size() - first));
@@ -360,7 +378,8 @@ bool available(int device) {
 
 bool is_capturing(void* stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  return cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) == cudaSuccess && status != cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) == cudaSuccess &&
+         status != cudaStreamCaptureStatusNone;
 }
 
 size_t spectral_workspace(const SpectralRule& rule, const std::vector<MatrixStack>& stacks) {
@@ -369,8 +388,8 @@ size_t spectral_workspace(const SpectralRule& rule, const std::vector<MatrixStac
   return static_cast<size_t>(bytes);
 }
 
-int spectral_step(const SpectralRule& rule, const StepScalars& scalars, const std::vector<MatrixStack>& stacks, void* workspace,
-                  int device, void* stream) {
+int spectral_step(const SpectralRule& rule, const StepScalars& scalars, const std::vector<MatrixStack>& stacks,
+                  void* workspace, int device, void* stream) {
   auto* cuda_stream = static_cast<cudaStream_t>(stream);
   std::vector<float*> counters;
   for (const auto& stack : stacks) {

@@ -14,13 +14,13 @@ namespace {
 constexpr int kNotSupported = 801;  // cudaErrorNotSupported
 }
 
-int spectral_step(const SpectralRule& /*rule*/, const StepScalars& /*scalars*/, const std::vector<MatrixStack>& /*stacks*/,
-                  void* /*workspace*/, int /*device*/, void* /*stream*/) {
+int spectral_step(const SpectralRule& /*rule*/, const StepScalars& /*scalars*/,
+                  const std::vector<MatrixStack>& /*stacks*/, void* /*workspace*/, int /*device*/, void* /*stream*/) {
   return kNotSupported;
 }
 
-int elementwise_step(const ElementwiseRule& /*rule*/, const StepScalars& /*scalars*/, const std::vector<Vector>& /*vectors*/,
-                     int /*device*/, void* /*stream*/) {
+int elementwise_step(const ElementwiseRule& /*rule*/, const StepScalars& /*scalars*/,
+                     const std::vector<Vector>& /*vectors*/, int /*device*/, void* /*stream*/) {
   return kNotSupported;
 }
 

@@ -33,7 +33,9 @@ cuda::Number number_of(const Tensor& value, at::Device device, std::vector<Tenso
   return {.device = keep.back().const_data_ptr(), .is_double = is_double};
 }
 
-float* floats(const Tensor& stack, int64_t offset = 0) { return stack.defined() ? stack.mutable_data_ptr<float>() + offset : nullptr; }
+float* floats(const Tensor& stack, int64_t offset = 0) {
+  return stack.defined() ? stack.mutable_data_ptr<float>() + offset : nullptr;
+}
 
 // One entry of a bucket: contiguous memory of its gradient and its weights.
 struct Entry {
@@ -42,7 +44,8 @@ struct Entry {
 };
 
 // The entries that have gradients; nothing where a type or layout is not one for the kernels.
-std::optional<std::vector<Entry>> entries_of(const Options& options, const Bucket& bucket, const std::vector<Tensor>& parameters,
+std::optional<std::vector<Entry>> entries_of(const Options& options, const Bucket& bucket,
+                                             const std::vector<Tensor>& parameters,
                                              const std::vector<Tensor>& gradients) {
   std::vector<Entry> entries;
   for (size_t i = 0; i < bucket.entries.size(); ++i) {
@@ -120,11 +123,16 @@ Tensor gamma_factors(const Options& options, const Bucket& bucket) {
   return prism->gamma_schedule()(bucket.state["step"] + 1).to(at::kFloat);
 }
 
-cuda::MatrixStack stack_of(const Bucket& bucket, const std::vector<Entry>& entries, const Spectral& spectral, bool left, const Tensor& gamma) {
+cuda::MatrixStack stack_of(const Bucket& bucket, const std::vector<Entry>& entries, const Spectral& spectral, bool left,
+                           const Tensor& gamma) {
   const int64_t m = bucket.shape[bucket.shape.size() - 2], n = bucket.shape.back();
   const int64_t size = m * n, matrices = c10::multiply_integers(bucket.shape) / size, k = left ? m : n;
-  cuda::MatrixStack stack{.m = m, .n = n, .left = left, .gradient = *real_of(entries.front().G.scalar_type()),
-                          .weight = *real_of(bucket.type), .scale = scale_factor(spectral.scale, bucket.shape)};
+  cuda::MatrixStack stack{.m = m,
+                          .n = n,
+                          .left = left,
+                          .gradient = *real_of(entries.front().G.scalar_type()),
+                          .weight = *real_of(bucket.type),
+                          .scale = scale_factor(spectral.scale, bucket.shape)};
   const State& state = bucket.state;
   for (const auto& entry : entries) {
     for (int64_t e = 0; e < matrices; ++e) {
@@ -173,9 +181,13 @@ std::vector<cuda::Vector> vectors_of(const Bucket& bucket, const std::vector<Ent
   std::vector<cuda::Vector> vectors;
   const int64_t size = c10::multiply_integers(bucket.shape);
   for (const auto& entry : entries) {
-    cuda::Vector vector{.size = size, .gradient = *real_of(entry.G.scalar_type()), .weight = *real_of(bucket.type),
-                        .G = entry.G.const_data_ptr(), .W = entry.W.mutable_data_ptr(),
-                        .master = floats(bucket.state["master"], entry.index * size), .step = floats(bucket.state["step"], entry.index)};
+    cuda::Vector vector{.size = size,
+                        .gradient = *real_of(entry.G.scalar_type()),
+                        .weight = *real_of(bucket.type),
+                        .G = entry.G.const_data_ptr(),
+                        .W = entry.W.mutable_data_ptr(),
+                        .master = floats(bucket.state["master"], entry.index * size),
+                        .step = floats(bucket.state["step"], entry.index)};
     const auto& fields = kFields[static_cast<size_t>(kind)];
     for (size_t f = 0; f < fields.size(); ++f) vector.state[f] = floats(bucket.state[fields[f]], entry.index * size);
     vectors.push_back(vector);
@@ -183,9 +195,13 @@ std::vector<cuda::Vector> vectors_of(const Bucket& bucket, const std::vector<Ent
   return vectors;
 }
 
-void* stream_of(at::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle(); }
+void* stream_of(at::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
+}
 
-void check(int error) { TORCH_CHECK(error == 0, "prism: a CUDA kernel could not be launched: ", cuda::error_text(error)); }
+void check(int error) {
+  TORCH_CHECK(error == 0, "prism: a CUDA kernel could not be launched: ", cuda::error_text(error));
+}
 
 }  // namespace
 
@@ -237,7 +253,8 @@ CudaStep::CudaStep(const Options& options, const std::vector<Bucket>& buckets, c
     return work.keep.emplace_back(value.to(work.device).to(type)).const_data_ptr();
   };
   if (inputs.apply.defined()) work.scalars.apply = static_cast<const bool*>(here(inputs.apply, at::kBool));
-  if (inputs.grad_scale.defined()) work.scalars.grad_scale = static_cast<const float*>(here(inputs.grad_scale, at::kFloat));
+  if (inputs.grad_scale.defined())
+    work.scalars.grad_scale = static_cast<const float*>(here(inputs.grad_scale, at::kFloat));
 }
 
 CudaStep::~CudaStep() = default;
@@ -247,7 +264,8 @@ bool is_capturing(at::Device device) {
 }
 
 int64_t CudaStep::workspace_bytes() const {
-  return work_->stacks.empty() ? 0 : static_cast<int64_t>(cuda::spectral_workspace(work_->spectral->rule, work_->stacks));
+  return work_->stacks.empty() ? 0
+                               : static_cast<int64_t>(cuda::spectral_workspace(work_->spectral->rule, work_->stacks));
 }
 
 void CudaStep::run(const Tensor& workspace) {
@@ -256,7 +274,8 @@ void CudaStep::run(const Tensor& workspace) {
   const c10::DeviceGuard guard(work.device);
   void* stream = stream_of(work.device);
   if (!work.stacks.empty()) {
-    check(cuda::spectral_step(work.spectral->rule, work.scalars, work.stacks, workspace.mutable_data_ptr(), work.device.index(), stream));
+    check(cuda::spectral_step(work.spectral->rule, work.scalars, work.stacks, workspace.mutable_data_ptr(),
+                              work.device.index(), stream));
   }
   if (!work.vectors.empty()) {
     check(cuda::elementwise_step(*work.elementwise, work.scalars, work.vectors, work.device.index(), stream));

@@ -4,11 +4,12 @@
 
 namespace prism {
 
-// The part of a group's step that prism/cuda does: the buckets on a device with kernels whose rule, types and layout they know. Prism with
-// instant or averaged covariance, Muon and TikhonovMuon with solver gram, one side and polynomials of degree 5 or 9; AdamW, Adam, AdaGrad
-// and RMSprop; float32 state, contiguous weights of at most 32 bits.
+// The part of a group's step that prism/cuda does: the buckets on a device with kernels whose rule, types and layout
+// they know. Prism with instant or averaged covariance, Muon and TikhonovMuon with solver gram, one side and
+// polynomials of degree 5 or 9; AdamW, Adam, AdaGrad and RMSprop; float32 state, contiguous weights of at most 32 bits.
 //
-// The matrix products run on fp16 operands with float32 accumulation (Precision::Split): docs/accuracy.md has their errors.
+// The matrix products run on fp16 operands with float32 accumulation (Precision::Split): docs/accuracy.md has their
+// errors.
 class CudaStep {
  public:
   CudaStep(const Options& options, const std::vector<Bucket>& buckets, const std::vector<Tensor>& parameters,
@@ -16,7 +17,7 @@ class CudaStep {
   ~CudaStep();
 
   bool takes(size_t bucket) const { return taken_[bucket]; }
-  int64_t workspace_bytes() const;   // on each device the largest any of the buckets there needs
+  int64_t workspace_bytes() const;    // on each device the largest any of the buckets there needs
   void run(const Tensor& workspace);  // of bytes, on the device of the buckets
 
  private:

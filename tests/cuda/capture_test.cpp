@@ -1,4 +1,5 @@
-// A step captured into a CUDA graph from C++: nothing is allocated and nothing waits, so that a bare capture of the stream suffices.
+// A step captured into a CUDA graph from C++: nothing is allocated and nothing waits, so that a bare capture of the
+// stream suffices.
 
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>

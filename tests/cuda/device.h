@@ -47,7 +47,8 @@ inline bool has_device() {
 
 inline bool is_hopper() {
   int major = 0;
-  return has_device() && cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess && major == 9;
+  return has_device() && cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess &&
+         major == 9;
 }
 
 }  // namespace prism::cuda::test

@@ -1,5 +1,5 @@
-// The plan of the Gram iteration, carried out on numbers: for a 1×1 matrix R = r every product is one of numbers, and Q must be what the
-// polynomials make of r. Needs no GPU.
+// The plan of the Gram iteration, carried out on numbers: for a 1×1 matrix R = r every product is one of numbers, and Q
+// must be what the polynomials make of r. Needs no GPU.
 
 #include "prism/cuda/iteration.h"
 
@@ -48,7 +48,9 @@ const std::vector<GramStep> kJordan(5, {{3.4445, -4.7750, 2.0315}, false, false}
 
 const std::vector<std::vector<GramStep>> kSets = {
     kJordan,
-    {{{3.4445, -4.7750, 2.0315}, false, true}, {{3.4445, -4.7750, 2.0315}, false, true}, {{3.4445, -4.7750, 2.0315}, false, false}},
+    {{{3.4445, -4.7750, 2.0315}, false, true},
+     {{3.4445, -4.7750, 2.0315}, false, true},
+     {{3.4445, -4.7750, 2.0315}, false, false}},
     {{{4, -6, 3}, false, false}},
     {{{8, -20, 18, -5, 0.5}, false, true}, {{1, -0.5, 0.3}, true, false}},
     {{{14.80094337, -144.4595382, 480.2615616, -617.0305152, 268.3831496}, false, true},
@@ -64,7 +66,8 @@ TEST(IterationPlan, IsThePolynomialsOfTheSteps) {
         const double r = x * x / (bound * bound);
         double largest = 0;
         const double expected = direct(kSets[s], r);
-        EXPECT_NEAR(planned(plan, r, largest), expected, 1e-5 * std::max(1.0, std::abs(expected))) << "set " << s << ", x " << x;
+        EXPECT_NEAR(planned(plan, r, largest), expected, 1e-5 * std::max(1.0, std::abs(expected)))
+            << "set " << s << ", x " << x;
         EXPECT_LE(largest, 65504 / 3.) << "set " << s << ", x " << x;
       }
     }

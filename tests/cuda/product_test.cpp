@@ -2,8 +2,8 @@
 
 #include "prism/cuda/product.h"
 
-#include <cmath>
 #include <array>
+#include <cmath>
 #include <random>
 #include <string>
 
@@ -69,7 +69,8 @@ double tolerance(int k, double value) { return 1e-3 * std::abs(value) + 1e-3 * s
 // The same where the low half is added: that of float32 sums, which tensor cores round towards zero.
 double exact_tolerance(int k, double value) { return 2e-5 * std::sqrt(double(k)) + 4e-6 * std::abs(value); }
 
-const std::vector<std::array<int, 2>> kShapes = {{1, 1}, {7, 3}, {64, 64}, {129, 70}, {200, 129}, {256, 256}, {300, 130}, {520, 64}};
+const std::vector<std::array<int, 2>> kShapes = {{1, 1},     {7, 3},     {64, 64},   {129, 70},
+                                                 {200, 129}, {256, 256}, {300, 130}, {520, 64}};
 
 TEST_P(Products, OfSymmetricStacksAreExactlySymmetric) {
   for (const auto& [n, k] : kShapes) {
@@ -80,7 +81,11 @@ TEST_P(Products, OfSymmetricStacksAreExactlySymmetric) {
       product.terms[0] = {A.operand(), A.operand(), k};
       product.terms[1] = {D.operand(), D.operand(), k};
       product.term_count = 2;
-      product.epilogue = {.alpha = 0.5f, .diagonal = 3, .high = high.there.data(), .low = low.there.data(), .pitch = high.pitch,
+      product.epilogue = {.alpha = 0.5f,
+                          .diagonal = 3,
+                          .high = high.there.data(),
+                          .low = low.there.data(),
+                          .pitch = high.pitch,
                           .stride = int64_t{n} * high.pitch};
       ASSERT_CUDA(launch(GetParam(), product));
       ASSERT_CUDA(cudaDeviceSynchronize());
@@ -90,9 +95,12 @@ TEST_P(Products, OfSymmetricStacksAreExactlySymmetric) {
         for (int i = 0; i < n; ++i) {
           for (int j = 0; j <= i; ++j) {
             const double expected =
-                0.5 * (product_at(A, down, A, down, b, i, j, k) + product_at(D, down, D, down, b, i, j, k)) + (i == j ? 3 : 0);
-            ASSERT_NEAR(high(b, i, j), expected, tolerance(k, expected)) << n << ' ' << k << ' ' << down << ' ' << b << ' ' << i << ' ' << j;
-            ASSERT_NEAR(high(b, i, j) + low(b, i, j), expected, exact_tolerance(k, expected)) << n << ' ' << i << ' ' << j;
+                0.5 * (product_at(A, down, A, down, b, i, j, k) + product_at(D, down, D, down, b, i, j, k)) +
+                (i == j ? 3 : 0);
+            ASSERT_NEAR(high(b, i, j), expected, tolerance(k, expected))
+                << n << ' ' << k << ' ' << down << ' ' << b << ' ' << i << ' ' << j;
+            ASSERT_NEAR(high(b, i, j) + low(b, i, j), expected, exact_tolerance(k, expected))
+                << n << ' ' << i << ' ' << j;
             ASSERT_EQ(high(b, i, j), high(b, j, i)) << n << ' ' << k << ' ' << down << ' ' << b << ' ' << i << ' ' << j;
             ASSERT_EQ(low(b, i, j), low(b, j, i)) << n << ' ' << i << ' ' << j;
           }
@@ -112,8 +120,15 @@ TEST_P(Products, AddAMatrixAndAMultipleOfTheIdentity) {
       product.terms[0] = {A.operand(), B.operand(), n};
       const std::vector<float> factors = {2, -1};
       const DeviceArray<float> alpha(factors);
-      product.epilogue = {.alpha = 0.25f, .alpha_of = alpha.data(), .c1 = 2, .diagonal = 5, .C1 = C.there.data(), .high = high.there.data(),
-                          .low = low.there.data(), .pitch = high.pitch, .stride = int64_t{n} * high.pitch};
+      product.epilogue = {.alpha = 0.25f,
+                          .alpha_of = alpha.data(),
+                          .c1 = 2,
+                          .diagonal = 5,
+                          .C1 = C.there.data(),
+                          .high = high.there.data(),
+                          .low = low.there.data(),
+                          .pitch = high.pitch,
+                          .stride = int64_t{n} * high.pitch};
       ASSERT_CUDA(launch(GetParam(), product));
       ASSERT_CUDA(cudaDeviceSynchronize());
       high.fetch();
@@ -121,9 +136,11 @@ TEST_P(Products, AddAMatrixAndAMultipleOfTheIdentity) {
       for (int b = 0; b < 2; ++b) {
         for (int i = 0; i < n; ++i) {
           for (int j = 0; j < n; ++j) {
-            const double v = 0.25 * factors[b] * product_at(A, false, B, false, b, i, j, n) + 2 * C(b, i, j) + (i == j ? 5 : 0);
+            const double v =
+                0.25 * factors[b] * product_at(A, false, B, false, b, i, j, n) + 2 * C(b, i, j) + (i == j ? 5 : 0);
             ASSERT_NEAR(high(b, i, j), v, tolerance(n, v)) << n << ' ' << symmetric << ' ' << b << ' ' << i << ' ' << j;
-            ASSERT_NEAR(high(b, i, j) + low(b, i, j), v, exact_tolerance(n, v)) << n << ' ' << symmetric << ' ' << b << ' ' << i << ' ' << j;
+            ASSERT_NEAR(high(b, i, j) + low(b, i, j), v, exact_tolerance(n, v))
+                << n << ' ' << symmetric << ' ' << b << ' ' << i << ' ' << j;
           }
         }
       }
@@ -189,9 +206,12 @@ TEST_P(Products, UpdateWeights) {
           for (int i = 0; i < m; ++i) {
             for (int j = 0; j < n; ++j) {
               const size_t at = (size_t(b) * m + i) * n + j;
-              const double P = left ? product_at(Q, true, T, true, b, i, j, k) : product_at(T, false, Q, true, b, i, j, k);
-              const double expected = skip ? start[at] : (1 - 0.125 * 0.5) * start[at] - 0.125 * 2 * (b == 0 ? 0.5 : 2) * P;
-              ASSERT_NEAR(result[at], expected, 1e-3) << m << ' ' << n << ' ' << left << ' ' << b << ' ' << i << ' ' << j;
+              const double P =
+                  left ? product_at(Q, true, T, true, b, i, j, k) : product_at(T, false, Q, true, b, i, j, k);
+              const double expected =
+                  skip ? start[at] : (1 - 0.125 * 0.5) * start[at] - 0.125 * 2 * (b == 0 ? 0.5 : 2) * P;
+              ASSERT_NEAR(result[at], expected, 1e-3)
+                  << m << ' ' << n << ' ' << left << ' ' << b << ' ' << i << ' ' << j;
             }
           }
         }
@@ -209,7 +229,9 @@ TEST_P(Products, OfSeveralShapesShareALaunch) {
     outputs.emplace_back(3, n, n, 1);
     Product product{.count = 3, .rows = n, .columns = n, .symmetric = n != 64};
     product.terms[0] = {inputs.back().operand(), inputs.back().operand(), n};
-    product.epilogue = {.high = outputs.back().there.data(), .pitch = outputs.back().pitch, .stride = int64_t{n} * outputs.back().pitch};
+    product.epilogue = {.high = outputs.back().there.data(),
+                        .pitch = outputs.back().pitch,
+                        .stride = int64_t{n} * outputs.back().pitch};
     products.push_back(product);
   }
   ASSERT_CUDA(launch_hopper(products.data(), 3, {}, {}, 0, nullptr));

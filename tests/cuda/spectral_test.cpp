@@ -1,4 +1,5 @@
-// Whole steps through the launcher, without torch: for compute-sanitizer, and for the identities that hold whatever the precision.
+// Whole steps through the launcher, without torch: for compute-sanitizer, and for the identities that hold whatever the
+// precision.
 
 #include <array>
 #include <cmath>
@@ -42,9 +43,10 @@ struct Problem {
     unsigned seed = 0;
     for (const auto& [m, n] : shapes) {
       const size_t size = m * n, count = 2, k = std::min(m, n);
-      Memory one{DeviceArray<float>(normal(count * size, ++seed)), DeviceArray<float>(normal(count * size, ++seed)),
-                 DeviceArray<float>(normal(count * size, ++seed)), DeviceArray<float>(std::vector<float>(count * k * k)),
-                 DeviceArray<float>(std::vector<float>(count)), DeviceArray<float>(std::vector<float>(count))};
+      Memory one{
+          DeviceArray<float>(normal(count * size, ++seed)), DeviceArray<float>(normal(count * size, ++seed)),
+          DeviceArray<float>(normal(count * size, ++seed)), DeviceArray<float>(std::vector<float>(count * k * k)),
+          DeviceArray<float>(std::vector<float>(count)),    DeviceArray<float>(std::vector<float>(count))};
       MatrixStack stack{.m = m, .n = n, .left = m < n};
       for (size_t b = 0; b < count; ++b) {
         stack.G.push_back(one.G.data() + b * size);
@@ -79,7 +81,12 @@ const std::vector<std::array<int64_t, 2>> kShapes = {{1, 1}, {7, 3}, {130, 70}, 
 TEST_F(SpectralStep, IsTheSameTwice) {
   for (const auto& steps : {kJordan, kMinimax}) {
     for (const bool averaged : {false, true}) {
-      const SpectralRule rule{.noisy = true, .gamma = {.value = 0.5}, .averaged = averaged, .covariance_beta = 0.9, .steps = steps, .bound = 1.02};
+      const SpectralRule rule{.noisy = true,
+                              .gamma = {.value = 0.5},
+                              .averaged = averaged,
+                              .covariance_beta = 0.9,
+                              .steps = steps,
+                              .bound = 1.02};
       const StepScalars scalars{.lr = {.value = 0.1}, .weight_decay = 0.1};
       Problem first(kShapes, averaged), second(kShapes, averaged);
       for (int t = 0; t < 2; ++t) {
@@ -96,7 +103,8 @@ TEST_F(SpectralStep, IsTheSameTwice) {
   }
 }
 
-TEST_F(SpectralStep, WithoutMomentumAndNoiseMakesTheColumnsOrthonormal) {  // OᵀO ≈ I for one side, up to the polynomial's range
+TEST_F(SpectralStep,
+       WithoutMomentumAndNoiseMakesTheColumnsOrthonormal) {  // OᵀO ≈ I for one side, up to the polynomial's range
   const SpectralRule rule{.momentum = 0, .nesterov = false, .steps = kMinimax, .bound = 1.02};
   Problem problem({{300, 40}});
   const auto before = problem.memory[0].W.values();
@@ -105,14 +113,16 @@ TEST_F(SpectralStep, WithoutMomentumAndNoiseMakesTheColumnsOrthonormal) {  // O�
   for (int i = 0; i < 40; ++i) {
     for (int j = 0; j < 40; ++j) {
       double sum = 0;
-      for (int r = 0; r < 300; ++r) sum += (before[r * 40 + i] - after[r * 40 + i]) * (before[r * 40 + j] - after[r * 40 + j]);
+      for (int r = 0; r < 300; ++r)
+        sum += (before[r * 40 + i] - after[r * 40 + i]) * (before[r * 40 + j] - after[r * 40 + j]);
       EXPECT_NEAR(sum, i == j ? 1 : 0, 0.27) << i << ' ' << j;
     }
   }
 }
 
 TEST_F(SpectralStep, WithTheApplyFlagDownChangesNothing) {
-  const SpectralRule rule{.noisy = true, .gamma = {.value = 1}, .averaged = true, .covariance_beta = 0.9, .steps = kJordan};
+  const SpectralRule rule{
+      .noisy = true, .gamma = {.value = 1}, .averaged = true, .covariance_beta = 0.9, .steps = kJordan};
   const DeviceArray<char> apply(std::vector<char>{0});
   Problem problem(kShapes, true);
   const Problem untouched(kShapes, true);
@@ -132,7 +142,11 @@ TEST_F(SpectralStep, OfVectorsIsAdamW) {
   const DeviceArray<float> G(normal(size, 1)), W(normal(size, 2)), m(zeros), v(zeros), step(std::vector<float>{0});
   const auto g = G.values(), before = W.values();
   const ElementwiseRule rule{.kind = Elementwise::Adam, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
-  const Vector vector{.size = static_cast<int64_t>(size), .G = G.data(), .W = W.data(), .step = step.data(), .state = {m.data(), v.data(), nullptr}};
+  const Vector vector{.size = static_cast<int64_t>(size),
+                      .G = G.data(),
+                      .W = W.data(),
+                      .step = step.data(),
+                      .state = {m.data(), v.data(), nullptr}};
   ASSERT_CUDA(elementwise_step(rule, {.lr = {.value = 0.1}, .weight_decay = 0.5}, {vector}, 0, nullptr));
   ASSERT_CUDA(cudaDeviceSynchronize());
   const auto after = W.values();
