@@ -6,10 +6,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/exp.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/rsqrt.h>
-#include <ATen/ops/scatter_add.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/silu_backward.h>
 
@@ -87,7 +85,7 @@ Tensor cross_entropy_(Tensor& z, const Tensor& targets, std::optional<at::Scalar
   if (gradient) {
     z = at::empty(z.sizes(), z.options().dtype(*gradient));
     at::exp_out(z, log_p);
-    z.scatter_add_(1, column, at::full({}, -1, z.options()).expand_as(column));
+    z.scatter_(1, column, z.gather(1, column) - 1);
   }
   return log_p.gather(1, column).squeeze(1).neg_();
 }

@@ -1,5 +1,7 @@
 #include "prism/model/qwen2.h"
 
+#include <sys/resource.h>
+
 #include "prism/model/layer.h"
 #include "prism/optim/adamw.h"
 #include "prism/optim/mixed.h"
@@ -178,6 +180,20 @@ TEST(LinearCrossEntropy, DoesNotDependOnThePieces) {
   EXPECT_CLOSE(loss, exact, 1e-6);
   for (size_t i = 0; i < 2; ++i)
     EXPECT_LT((actual[i] - expected[i]).norm().item<double>(), 4e-6 * expected[i].norm().item<double>());
+}
+
+TEST(LinearCrossEntropy, NeverHoldsAllLogits) {
+  const int64_t rows = 8192, width = 4, vocab = 32768;  // 1 GiB of logits
+  const auto h = torch::randn({rows, width}).requires_grad_(), H = torch::randn({vocab, width}).requires_grad_();
+  const auto targets = torch::zeros({rows}, torch::kLong);
+  const auto peak = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss / 1024;  // MiB
+  };
+  const int64_t before = peak();
+  linear_cross_entropy(h, H, targets, torch::kFloat).backward();
+  EXPECT_LT(peak() - before, 200);
 }
 
 TEST(Qwen2, SaysWhatIsWrongWithTheTokens) {
