@@ -18,10 +18,9 @@ namespace prism::cli {
 namespace {
 
 std::string progress_text(const compare::CompareProgress& p) {
-  return fmt::format("run {}/{}  {}  step {}/{}  loss {:.4f}  {} tokens/s  optimizer {:.0f} %  ETA {}", p.run, p.runs,
-                     p.name, p.inner.step, p.inner.steps, p.inner.loss,
-                     grouped(static_cast<int64_t>(p.inner.tokens_per_s)), 100 * p.inner.optimizer_share,
-                     in_time(p.eta_s));
+  return fmt::format("run {}/{}  ETA {}  {}  step {}/{}  loss {:.3f}  {} tokens/s  optimizer {:.0f} %", p.run, p.runs,
+                     in_time(p.eta_s), p.name, p.inner.step, p.inner.steps, p.inner.loss,
+                     grouped(static_cast<int64_t>(p.inner.tokens_per_s)), 100 * p.inner.optimizer_share);
 }
 
 std::string command_text(const ConfigOptions& options) {

@@ -39,10 +39,12 @@ train::Dataset open_dataset(const io::Config& config, const std::filesystem::pat
   };
   auto dataset = train::open_dataset(config, folder, progress);
   const auto& identity = dataset.train.identity();
-  line.note(fmt::format("data: {} training tokens, {} held out, vocabulary {}, corpus {}",
-                        grouped(dataset.train.tokens()), grouped(dataset.val.tokens()),
-                        grouped(dataset.tokenizer.size()),
-                        identity.sources.empty() ? identity.recipe : identity.sources.front().hash));
+  line.note(fmt::format("data: {} training tokens, {} held out, vocabulary {}", grouped(dataset.train.tokens()),
+                        grouped(dataset.val.tokens()), grouped(dataset.tokenizer.size())));
+  for (const auto& source : identity.sources) {
+    line.note(fmt::format("text: {} files, {}, hash {}", grouped(source.files),
+                          in_bytes(static_cast<double>(source.bytes)), source.hash));
+  }
   return dataset;
 }
 

@@ -21,13 +21,12 @@ struct TrainOptions {
   bool list_keys = false;
 };
 
-std::string progress_text(const train::RunProgress& p) {
-  auto text = fmt::format("step {}/{}  loss {:.4f}", p.step, p.steps, p.loss);
-  if (p.val_loss) text += fmt::format("  held-out {:.4f}", *p.val_loss);
-  text += fmt::format("  {} tokens/s  optimizer {:.0f} %  ETA {}", grouped(static_cast<int64_t>(p.tokens_per_s)),
-                      100 * p.optimizer_share, in_time(p.eta_s));
+std::string progress_text(const train::RunProgress& p) {  // the last words are the first that a narrow terminal loses
+  auto text = fmt::format("step {}/{}  ETA {}  loss {:.3f}", p.step, p.steps, in_time(p.eta_s), p.loss);
+  if (p.val_loss) text += fmt::format("  held-out {:.3f}", *p.val_loss);
   if (p.skipped > 0) text += fmt::format("  skipped {}", p.skipped);
-  return text;
+  return text + fmt::format("  {} tokens/s  optimizer {:.0f} %", grouped(static_cast<int64_t>(p.tokens_per_s)),
+                            100 * p.optimizer_share);
 }
 
 // With --resume alone the run's own configuration is taken; with --config it is given anew and compared with it.
