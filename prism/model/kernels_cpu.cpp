@@ -30,7 +30,7 @@ inline float fast_exp(float x) {
   p = p * f + 0.5F;
   p = p * f + 1.0F;
   p = p * f + 1.0F;
-  return p * std::bit_cast<float>((std::bit_cast<int32_t>(shifted) + 127) << 23);
+  return p * std::bit_cast<float>((std::bit_cast<uint32_t>(shifted) + 127) << 23);
 }
 
 }  // namespace
