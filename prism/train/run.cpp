@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <deque>
 
 #include "prism/data/output_folder.h"
@@ -54,6 +55,8 @@ namespace {
 void set_up_torch(const io::Config& config) {
   if (const auto threads = config.integer("run.threads"); threads > 0) at::set_num_threads(static_cast<int>(threads));
   const bool deterministic = config.boolean("train.deterministic");
+  // cuBLAS repeats itself only with a workspace of its own, and torch refuses the strict mode without it.
+  if (deterministic) setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
   at::globalContext().setDeterministicAlgorithms(deterministic, /*warn_only=*/false);
   at::globalContext().setDeterministicCuDNN(deterministic);
 }
