@@ -3,20 +3,9 @@
 import prism_optim
 import pytest
 import torch
+from optim_accuracy import BETA, SETS, Exact, error, literal_bf16, update_of
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-
-SETS = {
-    "jordan": ([(3.4445, -4.7750, 2.0315)] * 5, 1.0),
-    "minimax9": (
-        [
-            (14.80094337, -144.4595382, 480.2615616, -617.0305152, 268.3831496),
-            (6.410621007, -15.35472243, 13.09394023, -4.358054242, 0.4929334429),
-            (3.629521295, -7.028789121, 6.474278279, -2.538754037, 0.3511528997),
-        ],
-        1.02,
-    ),
-}
 
 
 def generator(seed=0):
@@ -47,48 +36,9 @@ def spectra(m, n):
 
 
 def kernel_update(T, D, gamma, **options):
-    """What Prism subtracts from the weights for this signal and innovation, lr 1: momentum is set so that the step finds T and D."""
-    beta = 0.95
-    gradient = T + D
-    weight = torch.nn.Parameter(torch.zeros(T.shape, device="cuda"))
-    optimizer = prism_optim.Prism([weight], lr=1.0, gamma=gamma, momentum=beta, nesterov=False, scale="none", **options)
-    optimizer.state[weight]["momentum"].copy_((T - (1 - beta) * gradient) / beta)
-    weight.grad = gradient.float()
-    optimizer.step()
-    return -weight.detach().double()
-
-
-def stacked(T, D, gamma):
-    """[T; γD] with the shorter side along the columns."""
-    return torch.cat([T, gamma * D]) if T.shape[0] >= T.shape[1] else torch.cat([T.T, gamma * D.T])
-
-
-def unstacked(S, like):
-    top = S[: max(like.shape)]
-    return top if like.shape[0] >= like.shape[1] else top.T
-
-
-def exact(T, D, gamma, coefficients):
-    polynomials, bound = SETS[coefficients]
-    S = stacked(T, D, gamma)
-    U, sigma, Vh = torch.linalg.svd(S / (S.norm() * bound), full_matrices=False)
-    for c in polynomials:
-        sigma = sigma * sum(a * sigma ** (2 * i) for i, a in enumerate(c))
-    return unstacked((U * sigma) @ Vh, T)
-
-
-def literal_bf16(T, D, gamma):
-    """Jordan's iteration on the stack with everything in bfloat16, as Muon is usually run."""
-    X = stacked(T, D, gamma).bfloat16()
-    X = X / X.norm()
-    for a, b, c in SETS["jordan"][0]:
-        A = X.T @ X
-        X = a * X + X @ (b * A + c * A @ A)
-    return unstacked(X, T).double()
-
-
-def error(actual, expected):
-    return ((actual - expected).norm() / expected.norm()).item()
+    """The update for this signal and innovation: momentum is set so that the step finds T and D."""
+    G = T + D
+    return update_of(G, (T - (1 - BETA) * G) / BETA, gamma, nesterov=False, **options)
 
 
 @pytest.mark.parametrize("coefficients", SETS)
@@ -100,8 +50,9 @@ def test_the_update_is_closer_to_float64_than_the_literal_iteration_in_bfloat16(
         T = T.float().double()
         D = randn(*shape, seed=9)
         D = (D * T.norm() / D.norm()).float().double()
-        ours = error(kernel_update(T, D, gamma, coefficients=coefficients), exact(T, D, gamma, coefficients))
-        literal = error(literal_bf16(T, D, gamma), exact(T, D, gamma, "jordan"))
+        exact = Exact(T, D, gamma)
+        ours = error(kernel_update(T, D, gamma, coefficients=coefficients), exact.polynomial(coefficients))
+        literal = error(literal_bf16(T, D, gamma), exact.polynomial("jordan"))
         report.append((name, f"{ours:.1e}", f"{literal:.1e}", ours <= 1.2 * literal))
     print(report)
     assert all(line[-1] for line in report), report

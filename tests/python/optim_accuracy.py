@@ -1,0 +1,85 @@
+"""How far an update is from the same polynomial in float64, and how far the literal bfloat16 iteration is. On the device of its inputs."""
+
+import prism_optim
+import torch
+
+BETA = 0.95
+
+# Coefficients of x, x³, … of each step, and what the stack is divided by beyond its norm.
+SETS = {
+    "jordan": ([(3.4445, -4.7750, 2.0315)] * 5, 1.0),
+    "minimax9": (
+        [
+            (14.80094337, -144.4595382, 480.2615616, -617.0305152, 268.3831496),
+            (6.410621007, -15.35472243, 13.09394023, -4.358054242, 0.4929334429),
+            (3.629521295, -7.028789121, 6.474278279, -2.538754037, 0.3511528997),
+        ],
+        1.02,
+    ),
+}
+
+
+def update_of(G, M, gamma, *, nesterov, **options):
+    """What a step of Prism subtracts from the weights for this gradient and the momentum before it, lr 1."""
+    weight = torch.nn.Parameter(torch.zeros(G.shape, device=G.device))
+    optimizer = prism_optim.Prism([weight], lr=1.0, gamma=gamma, momentum=BETA, nesterov=nesterov, scale="none", **options)
+    optimizer.state[weight]["momentum"].copy_(M)
+    weight.grad = G.float()
+    optimizer.step()
+    return -weight.detach().double()
+
+
+def signal_of(G, M):
+    """T and D of a step with Nesterov's momentum, in float64."""
+    G, M = G.double(), M.double()
+    M = BETA * M + (1 - BETA) * G
+    return (1 - BETA) * G + BETA * M, G - M
+
+
+def stacked(T, D, gamma):
+    """[T; γD] with the shorter side along the columns."""
+    return torch.cat([T, gamma * D]) if T.shape[0] >= T.shape[1] else torch.cat([T.T, gamma * D.T])
+
+
+def unstacked(S, like):
+    top = S[: max(like.shape)]
+    return top if like.shape[0] >= like.shape[1] else top.T
+
+
+class Exact:
+    """Functions of the singular values of [T; γD] in float64, T's part of the result."""
+
+    def __init__(self, T, D, gamma):
+        self.T = T
+        S = stacked(T, D, gamma)
+        Q, R = torch.linalg.qr(S / S.norm())
+        U, self.sigma, self.Vh = torch.linalg.svd(R)
+        self.U = Q @ U
+
+    def polynomial(self, coefficients):
+        polynomials, bound = SETS[coefficients]
+        sigma = self.sigma / bound
+        for c in polynomials:
+            sigma = sigma * sum(a * sigma ** (2 * i) for i, a in enumerate(c))
+        return self._with(sigma)
+
+    def factor(self):
+        """The polar factor; what is zero stays zero."""
+        return self._with((self.sigma > 1e-13).double())
+
+    def _with(self, sigma):
+        return unstacked((self.U * sigma) @ self.Vh, self.T)
+
+
+def literal_bf16(T, D, gamma):
+    """Jordan's iteration on the stack with everything in bfloat16, as Muon is usually run."""
+    X = stacked(T, D, gamma).bfloat16()
+    X = X / X.norm()
+    for a, b, c in SETS["jordan"][0]:
+        A = X.T @ X
+        X = a * X + X @ (b * A + c * A @ A)
+    return unstacked(X, T).double()
+
+
+def error(actual, expected):
+    return ((actual - expected).norm() / expected.norm()).item()

@@ -1,0 +1,182 @@
+"""Gradients and momenta of a real training run: a Qwen2 decoder learns the Python sources inside the installed torch, word by word, with PRISM.
+
+`PYTHONPATH=build/release/python python tests/python/recorded_gradients.py` prints how accurate the updates from them are.
+"""
+
+import collections
+import dataclasses
+import pathlib
+import re
+
+import prism_optim
+import torch
+from optim_accuracy import BETA, SETS, Exact, error, literal_bf16, signal_of, update_of
+from torch import nn
+from torch.nn import functional as F
+
+GAMMAS = (0, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    width: int = 512
+    mlp: int = 1408
+    layers: int = 4
+    heads: int = 8
+    kv_heads: int = 2
+    batch: int = 32
+    context: int = 256
+    vocab: int = 8192  # more words than the width: with fewer, as with bytes, the last layers' gradients lack rank
+    corpus_bytes: int = 12_000_000
+    moments: tuple[int, ...] = (10, 100, 400)  # steps at which gradients are recorded
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    matrix: str
+    moment: int
+    G: torch.Tensor
+    M: torch.Tensor  # before the step
+
+
+def corpus(setting):
+    """The most frequent words and signs by their rank, all others as 0."""
+    text = bytearray()
+    for path in sorted(pathlib.Path(torch.__file__).parent.rglob("*.py")):
+        text += path.read_bytes()
+        if len(text) >= setting.corpus_bytes:
+            break
+    words = re.findall(rb" ?\w+|\s+|[^\w\s]+", text[: setting.corpus_bytes])
+    ranks = {word: rank for rank, (word, _) in enumerate(collections.Counter(words).most_common(setting.vocab - 1), 1)}
+    return torch.tensor([ranks.get(word, 0) for word in words])
+
+
+def rotated(x, cosine, sine):
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cosine - b * sine, b * cosine + a * sine], dim=-1)
+
+
+class Layer(nn.Module):
+    def __init__(self, s):
+        super().__init__()
+        self.head = s.width // s.heads
+        self.attention_norm, self.mlp_norm = nn.RMSNorm(s.width, eps=1e-6), nn.RMSNorm(s.width, eps=1e-6)
+        self.q, self.o = nn.Linear(s.width, s.width), nn.Linear(s.width, s.width, bias=False)
+        self.k, self.v = (nn.Linear(s.width, s.kv_heads * self.head) for _ in range(2))
+        self.gate, self.up = (nn.Linear(s.width, s.mlp, bias=False) for _ in range(2))
+        self.down = nn.Linear(s.mlp, s.width, bias=False)
+
+    def forward(self, x, cosine, sine):
+        n = self.attention_norm(x)
+        q, k, v = (part(n).unflatten(-1, (-1, self.head)).transpose(1, 2) for part in (self.q, self.k, self.v))
+        q, k = (rotated(part, cosine, sine).to(v.dtype) for part in (q, k))
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        x = x + self.o(attended.transpose(1, 2).flatten(2))
+        n = self.mlp_norm(x)
+        return x + self.down(F.silu(self.gate(n)) * self.up(n))
+
+
+class Decoder(nn.Module):
+    def __init__(self, s):
+        super().__init__()
+        self.embedding = nn.Embedding(s.vocab, s.width)
+        self.layers = nn.ModuleList(Layer(s) for _ in range(s.layers))
+        self.norm = nn.RMSNorm(s.width, eps=1e-6)
+        half = s.width // s.heads // 2
+        angles = torch.arange(s.context)[:, None] * 10_000.0 ** (-torch.arange(half) / half)
+        self.register_buffer("cosine", angles.cos())
+        self.register_buffer("sine", angles.sin())
+        for parameter in self.parameters():
+            if parameter.dim() == 2:
+                nn.init.normal_(parameter, std=0.02)
+
+    def forward(self, tokens):
+        x = self.embedding(tokens)
+        for layer in self.layers:
+            x = layer(x, self.cosine, self.sine)
+        return F.linear(self.norm(x), self.embedding.weight)
+
+
+def train(device, setting=Setting()):
+    """Records of all hidden matrices of the first and the last layer, and the loss at each moment."""
+    torch.manual_seed(0)
+    model = Decoder(setting).to(device)
+    optimizer = prism_optim.Mixed(model, lr=0.01, aux_lr=0.003, momentum=BETA)
+    text = corpus(setting).to(device)
+    choose = torch.Generator().manual_seed(0)
+    window = torch.arange(setting.context + 1, device=device)
+    ends = (f"layers.{i}." for i in (0, setting.layers - 1))
+    observed = [(name.removesuffix(".weight"), p) for end in ends for name, p in model.named_parameters() if name.startswith(end) and p.dim() == 2]
+    records, losses = [], {}
+    for step in range(1, max(setting.moments) + 1):
+        starts = torch.randint(len(text) - setting.context - 1, (setting.batch,), generator=choose).to(device)
+        tokens = text[starts[:, None] + window]
+        with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=torch.device(device).type == "cuda"):
+            loss = F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1).float(), tokens[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        if step in setting.moments:
+            losses[step] = loss.item()
+            records += [Record(name, step, p.grad.clone(), optimizer.state[p]["momentum"].clone()) for name, p in observed]
+        optimizer.step()
+    return records, losses
+
+
+@dataclasses.dataclass(frozen=True)
+class Accuracy:
+    """Of the updates from one record: errors against float64 of the same polynomial, and distances to the exact factor.
+
+    As a line of a table the distances are those of the update and, in brackets, of the polynomial in float64.
+    """
+
+    matrix: str
+    moment: int
+    gamma: float
+    noise: float  # ‖D‖/‖T‖
+    condition: float  # of [T; γD]
+    finite: bool
+    literal: float
+    ours: dict[str, float]
+    polynomial_distance: dict[str, float]  # in float64
+    our_distance: dict[str, float]
+
+    COLUMNS = (
+        "matrix", "step", "γ", "‖D‖/‖T‖", "condition", "literal bf16", "kernels, Jordan", "kernels, minimax9",
+        "Jordan to the factor", "minimax9 to the factor",
+    )  # fmt: skip
+
+    def __str__(self):
+        errors = " | ".join(f"{e:.1e}" for e in (self.literal, *self.ours.values()))
+        distances = " | ".join(f"{self.our_distance[c]:.3f} ({self.polynomial_distance[c]:.3f})" for c in SETS)
+        return f"| {self.matrix} | {self.moment} | {self.gamma} | {self.noise:.1f} | {self.condition:.0e} | {errors} | {distances} |"
+
+
+def accuracy(record, gamma):
+    T, D = signal_of(record.G, record.M)
+    exact = Exact(T, D, gamma)
+    updates = {c: update_of(record.G, record.M, gamma, nesterov=True, coefficients=c) for c in SETS}
+    polynomials = {c: exact.polynomial(c) for c in SETS}
+    factor = exact.factor()
+    return Accuracy(
+        record.matrix, record.moment, gamma, (D.norm() / T.norm()).item(), (exact.sigma[0] / exact.sigma[-1]).item(),
+        finite=all(u.isfinite().all().item() for u in updates.values()),
+        literal=error(literal_bf16(T, D, gamma), polynomials["jordan"]),
+        ours={c: error(updates[c], polynomials[c]) for c in SETS},
+        polynomial_distance={c: error(polynomials[c], factor) for c in SETS},
+        our_distance={c: error(updates[c], factor) for c in SETS},
+    )  # fmt: skip
+
+
+def main():
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    records, losses = train(device)
+    print(f"{torch.cuda.get_device_name() if device == 'cuda' else device}, torch {torch.__version__}")
+    print("loss at steps", ", ".join(f"{step}: {loss:.3f}" for step, loss in losses.items()))
+    print("\n| " + " | ".join(Accuracy.COLUMNS) + " |\n" + "|---" * len(Accuracy.COLUMNS) + "|")
+    for gamma in GAMMAS:
+        for record in records:
+            print(accuracy(record, gamma), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""The CUDA kernels on gradients of a real training run, early, in the middle and late."""
+
+import pytest
+import torch
+from optim_accuracy import SETS
+from recorded_gradients import GAMMAS, Setting, accuracy, train
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@pytest.fixture(scope="module")
+def run():
+    return train("cuda")
+
+
+@pytest.fixture(scope="module")
+def accuracies(run):
+    records, _ = run
+    return [accuracy(record, gamma) for gamma in GAMMAS for record in records]
+
+
+def test_the_model_learns(run):
+    _, losses = run
+    early, middle, late = (losses[moment] for moment in Setting.moments)
+    assert late < middle < early and late < 4, losses  # ln 8192 = 9.0 at the start
+
+
+def test_all_matrices_of_two_layers_are_recorded_at_three_moments(run):
+    records, _ = run
+    assert len({(r.matrix, r.moment) for r in records}) == len(records) == 2 * 7 * 3
+    assert {tuple(r.G.shape) for r in records} == {(512, 512), (128, 512), (1408, 512), (512, 1408)}
+    assert all((r.M != 0).any() for r in records)
+
+
+def test_no_update_has_a_number_that_is_not_finite(accuracies):
+    assert [(a.matrix, a.moment, a.gamma) for a in accuracies if not a.finite] == []
+
+
+@pytest.mark.parametrize("coefficients", SETS)
+def test_the_update_is_closer_to_float64_than_the_literal_iteration_in_bfloat16(accuracies, coefficients):
+    far = [f"{a.matrix}, step {a.moment}, γ {a.gamma}: ours {a.ours[coefficients]:.2e}, literal {a.literal:.2e}"
+           for a in accuracies if not a.ours[coefficients] <= 1.2 * a.literal]  # fmt: skip
+    assert not far, "\n".join(far)
+
+
+@pytest.mark.parametrize("distance", ["polynomial_distance", "our_distance"])
+def test_minimax9_is_no_further_from_the_exact_factor_than_jordans_set(accuracies, distance):
+    far = [f"{a.matrix}, step {a.moment}, γ {a.gamma}: {getattr(a, distance)}"
+           for a in accuracies if not getattr(a, distance)["minimax9"] <= getattr(a, distance)["jordan"]]  # fmt: skip
+    assert not far, "\n".join(far)
