@@ -1,22 +1,34 @@
 #!/usr/bin/env bash
-# Runs every test that needs a GPU, C++ and Python, from build/release; then the kernels' own tests under compute-sanitizer, where it is
-# installed. `make test-gpu` builds them first. PYTHON= names the interpreter, NO_SANITIZER=1 leaves the last part out.
+# Runs every test that needs a GPU from build/release: CTest's label gpu, pytest's mark gpu, then the kernels' own tests under
+# compute-sanitizer, where it is installed. Ends with what each of them summed up. `make test-gpu` builds everything first.
+#   PYTHON=          the interpreter
+#   NO_SANITIZER=1   leaves compute-sanitizer out
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 status=0
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
 run() {
-  echo "== $*"
-  "$@" || status=1
+  echo "== $*" | tee -a "$log"
+  "$@" 2>&1 | tee -a "$log" || status=1
 }
 
 run ctest --test-dir build/release -L gpu --output-on-failure --no-tests=error
-run build/release/tests/linalg/test_linalg --gtest_brief=1 --gtest_filter='*Gpu*'
 export PYTHONPATH="$PWD/build/release/python"
-run "${PYTHON:-python3}" -m pytest tests/python/test_optim_cuda.py tests/python/test_optim_kernels.py
+mapfile -t files < <(grep -l 'mark\.gpu' tests/python/test_*.py)
+run "${PYTHON:-python3}" -m pytest -m gpu "${files[@]}"
 
 if [[ -z ${NO_SANITIZER:-} ]] && command -v compute-sanitizer >/dev/null; then
+  # Of torch's program only our kernels are checked, each tensor in memory of its own.
+  export PYTORCH_NO_CUDA_MEMORY_CACHING=1
   for tool in memcheck racecheck; do
-    run compute-sanitizer --tool "$tool" --error-exitcode 1 build/release/tests/cuda/test_cuda_kernels --gtest_brief=1
+    check=(compute-sanitizer --tool "$tool" --kernel-name kns=prism --error-exitcode 1)
+    [[ $tool == memcheck ]] && check+=(--report-api-errors no)
+    run "${check[@]}" build/release/tests/cuda/test_cuda_kernels --gtest_brief=1
+    run "${check[@]}" build/release/tests/model/test_model --gtest_brief=1 --gtest_filter='CudaOps.*'
   done
 fi
+
+echo
+grep -E '^== |tests passed|(passed|failed|skipped|error).* in [0-9.:]+s|\[ +(PASSED|FAILED|SKIPPED) +\]|(ERROR|RACECHECK) SUMMARY' "$log"
 exit $status

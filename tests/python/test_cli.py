@@ -503,6 +503,15 @@ def test_the_doctor_finds_this_machine_usable():
     assert "\x1b" not in output
 
 
+@pytest.mark.gpu
+def test_the_doctor_counts_the_gpus_and_says_when_they_are_hidden():
+    output, _ = run("doctor")
+    assert re.search(r"^ *ok  CUDA +[1-9]\d* devices?\b", output, re.MULTILINE), output
+    output, _ = run("doctor", env={**ENVIRONMENT, "CUDA_VISIBLE_DEVICES": ""})
+    assert re.search(r"^warning  CUDA +this torch has CUDA, but no device can be used", output, re.MULTILINE), output
+    assert "CUDA_VISIBLE_DEVICES" in output
+
+
 def test_the_doctor_says_what_stops_training(places):
     output, _ = run("doctor", "--out", places["text"], status=1)
     assert re.search(r"^problem  results +\S*text.txt is not a folder$", output, re.MULTILINE)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from optim_cases import every_class, parameters, states, train, values
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = pytest.mark.gpu
 
 
 def to_cuda(named):

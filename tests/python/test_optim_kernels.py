@@ -5,7 +5,7 @@ import pytest
 import torch
 from optim_accuracy import BETA, SETS, Exact, error, literal_bf16, update_of
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = pytest.mark.gpu
 
 
 def generator(seed=0):

@@ -1,11 +1,10 @@
 """The CUDA kernels on gradients of a real training run, early, in the middle and late."""
 
 import pytest
-import torch
 from optim_accuracy import SETS
 from recorded_gradients import GAMMAS, Setting, accuracy, train
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(scope="module")
