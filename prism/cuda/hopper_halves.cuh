@@ -105,8 +105,8 @@ __device__ __forceinline__ Factors read_factors(const Stack& stack, int matrix) 
 
 // v = alpha·P + c1·C1 + beta·C + diagonal·I of one strip, into its fp16 halves or into C.
 template <Result Kind>
-__device__ __forceinline__ void finish_strip(const float* P, const Factors& f, const Launch& launch, const Stack& stack,
-                                             int matrix, int row0, int column0, const uint8_t* C1,
+__device__ __forceinline__ void finish_strip(const float (&P)[32], const Factors& f, const Launch& launch,
+                                             const Stack& stack, int matrix, int row0, int column0, const uint8_t* C1,
                                              uint8_t (*strips)[kChunk], int group) {
   const Place mine = place();
   const float on_diagonal = row0 == column0 ? f.diagonal : 0.f;
@@ -135,6 +135,16 @@ __device__ __forceinline__ void finish_strip(const float* P, const Factors& f, c
   if (f.has_low) write_strip(low, &stack.low, stack, matrix, row0, column0, strips, group);
 }
 
+// The sums of one strip. The strips are finished in a loop, not unrolled, since all of them would not fit the
+// instruction cache.
+__device__ __forceinline__ void select_strip(float (&P)[32], const float (&sums)[128], int strip) {
+#pragma unroll
+  for (int i = 0; i < 32; ++i) {
+    const float left = strip == 0 ? sums[i] : sums[32 + i], right = strip == 2 ? sums[64 + i] : sums[96 + i];
+    P[i] = strip < 2 ? left : right;
+  }
+}
+
 // Forms and finishes the tiles of fp16 results.
 template <bool A_down, bool B_down, Result Kind>
 __device__ __forceinline__ void multiply_tiles(const Launch& launch, Shared& shared, int group, int rank) {
@@ -147,13 +157,15 @@ __device__ __forceinline__ void multiply_tiles(const Launch& launch, Shared& sha
     float sums[128];
     multiply<A_down, B_down>(sums, stack.depths[0] + stack.depths[1], group, shared, ring);
     const int row0 = tile.row + group * kStrip;
-#pragma unroll
+#pragma unroll 1
     for (int strip = 0; strip < kStrips; ++strip) {
       constexpr int kHere = kChunks / 2;
       const int column0 = tile.column + strip * kStrip;
       if (factors.adds && strip % kHere == 0) hopper::barrier_wait(&shared.full[ring.stage], ring.parity);
       if (is_needed(stack, row0, column0)) {
-        finish_strip<Kind>(sums + 32 * strip, factors, launch, stack, tile.matrix, row0, column0,
+        float P[32];
+        select_strip(P, sums, strip);
+        finish_strip<Kind>(P, factors, launch, stack, tile.matrix, row0, column0,
                            shared.stages[ring.stage][group * kHere + strip % kHere], shared.strips[group], group);
       }
       if (factors.adds && (strip % kHere == kHere - 1 || strip == kStrips - 1)) {

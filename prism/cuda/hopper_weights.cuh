@@ -67,45 +67,40 @@ struct Weights {
     }
   }
 
-  // function(offset, element of w) for the elements inside.
-  template <class Function>
-  __device__ __forceinline__ void for_each(Four<float> (&w)[kShare], int row0, int column0, Function&& function) const {
-#pragma unroll
-    for (int i = 0; i < kShare * 4; ++i) {
-      const Place at = {share(i / 4).row, share(i / 4).column + i % 4};
-      if (row0 + at.row < rows && column0 + at.column < columns) function(offset(row0, column0, at), w[i / 4].x[i % 4]);
-    }
-  }
-
   __device__ __forceinline__ void load_strip(Four<float> (&w)[kShare], int row0, int column0) const {
-    if (is_plain(row0, column0)) {
-      master != nullptr ? load_plain(w, master, row0, column0) : load_plain(w, W, row0, column0);
-    } else {
-      for_each(w, row0, column0, [&](int64_t at, float& x) { x = master != nullptr ? master[at] : to_float(W[at]); });
-    }
+    if (!is_plain(row0, column0)) return;
+    master != nullptr ? load_plain(w, master, row0, column0) : load_plain(w, W, row0, column0);
   }
 
-  // W ← (1 − lr·λ)W − lr·alpha·P of one strip, P in shared memory.
+  // W ← (1 − lr·λ)W − lr·alpha·P of one strip, P in shared memory, a plain strip's weights in w.
   __device__ __forceinline__ void update_strip(Four<float> (&w)[kShare], const float* P, float alpha,
                                                const Write& write, int row0, int column0) const {
+    if (!is_plain(row0, column0)) return update_edge(P, alpha, write, row0, column0);
 #pragma unroll
     for (int i = 0; i < kShare; ++i) {
       const auto u = *reinterpret_cast<const Four<float>*>(P + four(share(i).row, share(i).column));
       for (int k = 0; k < 4; ++k) w[i].x[k] = updated(w[i].x[k], alpha * u.x[k], write);
     }
-    if (is_plain(row0, column0)) {
-      if (master != nullptr) store_plain(master, w, row0, column0);
-      store_plain(W, w, row0, column0);
-    } else {
-      for_each(w, row0, column0, [&](int64_t at, float x) {
-        if (master != nullptr) master[at] = x;
-        W[at] = from_float<T>(x);
-      });
+    if (master != nullptr) store_plain(master, w, row0, column0);
+    store_plain(W, w, row0, column0);
+  }
+
+  __device__ __forceinline__ void update_edge(const float* P, float alpha, const Write& write, int row0,
+                                              int column0) const {
+#pragma unroll 1
+    for (int i = threadIdx.x % kGroup; i < kStrip * kStrip; i += kGroup) {
+      const Place at = {i / kStrip, i % kStrip};
+      if (row0 + at.row >= rows || column0 + at.column >= columns) continue;
+      const int64_t here = offset(row0, column0, at);
+      const float x =
+          updated(master != nullptr ? master[here] : to_float(W[here]), alpha * P[four(at.row, at.column)], write);
+      if (master != nullptr) master[here] = x;
+      W[here] = from_float<T>(x);
     }
   }
 };
 
-__device__ __forceinline__ void stage_strip(float* staged, const float* P) {
+__device__ __forceinline__ void stage_strip(float* staged, const float (&P)[32]) {
   const Place mine = place();
 #pragma unroll
   for (int i = 0; i < 16; ++i) {
@@ -144,22 +139,27 @@ __device__ __forceinline__ void update_tiles(const Launch& launch, Shared& share
     const float alpha = read_factors(stack, tile.matrix).alpha;
     const Weights<T> weights(launch, stack, tile.matrix);
     const int row0 = tile.row + group * kStrip;
-    Four<float> w[2][kShare];
+    Four<float> w[kShare];
     if (applied) {
       prefetch_weights(launch, stack, tile, group);
-      weights.load_strip(w[0], row0, tile.column);
+      weights.load_strip(w, row0, tile.column);
     }
     float sums[128];
     multiply<A_down, B_down>(sums, stack.depths[0] + stack.depths[1], group, shared, ring);
     if (!applied) continue;
-#pragma unroll
+#pragma unroll 1
     for (int strip = 0; strip < kStrips; ++strip) {
       const int column0 = tile.column + strip * kStrip;
+      float P[32];
+      select_strip(P, sums, strip);
       hopper::named_barrier(1 + group, kGroup);  // the strip before this one has been read
-      stage_strip(staged, sums + 32 * strip);
-      if (strip + 1 < kStrips) weights.load_strip(w[(strip + 1) % 2], row0, column0 + kStrip);
+      stage_strip(staged, P);
+      Four<float> next[kShare];
+      if (strip + 1 < kStrips) weights.load_strip(next, row0, column0 + kStrip);
       hopper::named_barrier(1 + group, kGroup);
-      weights.update_strip(w[strip % 2], staged, alpha, write, row0, column0);
+      weights.update_strip(w, staged, alpha, write, row0, column0);
+#pragma unroll
+      for (int i = 0; i < kShare; ++i) w[i] = next[i];
     }
   }
 }
