@@ -3,6 +3,7 @@
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
@@ -280,6 +281,15 @@ bool has_gradient(const Bucket& bucket, const std::vector<Tensor>& gradients) {
 }
 
 }  // namespace
+
+bool kernels_take(const Options& options, const std::vector<Bucket>& buckets, const std::vector<Tensor>& parameters,
+                  const std::vector<Tensor>& gradients) {
+  const CudaStep kernels(options, buckets, parameters, gradients, {.lr = at::scalar_tensor(options.lr(), at::kDouble)});
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    if (!kernels.takes(b) && has_gradient(buckets[b], gradients)) return false;
+  }
+  return true;
+}
 
 int64_t step_buckets(const Options& options, std::vector<Bucket>& buckets, const std::vector<Tensor>& parameters,
                      const std::vector<Tensor>& gradients, const StepInputs& inputs, const Tensor& workspace) {

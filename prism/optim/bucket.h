@@ -54,6 +54,10 @@ void step_bucket(const Options& options, Bucket& bucket, const std::vector<Tenso
 int64_t step_buckets(const Options& options, std::vector<Bucket>& buckets, const std::vector<Tensor>& parameters,
                      const std::vector<Tensor>& gradients, const StepInputs& inputs, const Tensor& workspace);
 
+// Whether the kernels would do all of that.
+bool kernels_take(const Options& options, const std::vector<Bucket>& buckets, const std::vector<Tensor>& parameters,
+                  const std::vector<Tensor>& gradients);
+
 // The weights of a bucket's entries, as views, and their gradients stacked in the type of computation; every gradient must be defined.
 std::vector<Tensor> weights_of(const Options& options, const Bucket& bucket, const std::vector<Tensor>& parameters);
 Tensor stacked_gradients(const Options& options, const Bucket& bucket, const std::vector<Tensor>& gradients);

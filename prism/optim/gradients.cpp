@@ -6,7 +6,6 @@
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
-#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
@@ -57,7 +56,7 @@ at::Tensor clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_
   at::Tensor squares = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device));
   for (const auto& each : norms(gradients, 2, device)) squares = squares + each.square().sum();
   const at::Tensor norm = squares.sqrt();
-  const at::Tensor factor = at::where(norm.isfinite(), (max_norm / norm).clamp_max(1), 1);
+  const at::Tensor factor = (max_norm / norm).clamp_max(1).masked_fill(norm.isfinite().logical_not(), 1);
   for (auto& list : by_kind(gradients)) {
     at::_foreach_mul_(list, factor.to(list.front().device()).to(list.front().scalar_type()));
   }

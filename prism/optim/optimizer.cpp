@@ -167,23 +167,45 @@ Tensor Optimizer::step(LossClosure closure) {
   at::NoGradGuard no_grad;
   sync();
   const auto all = gradients();
-  check_capture(all);
+  advance(all, finite_flag(all));
+  return loss;
+}
+
+void Optimizer::step_if(const Tensor& apply) {
+  at::NoGradGuard no_grad;
+  sync();
+  const auto all = gradients();
+  const Tensor finite = finite_flag(all);
+  advance(all, finite.defined() ? finite.logical_and(apply.to(finite.device())) : apply);
+}
+
+void Optimizer::advance(const std::vector<std::vector<Tensor>>& gradients, Tensor apply) {
+  check_capture(gradients);
   write_scalars();
-  Tensor finite = finite_flag(all);
-  if (finite.defined()) {
-    skipped_.add_(finite.logical_not());
-    if (finite.is_cpu()) {  // nothing to wait for: decide here
-      if (!finite.item<bool>()) return loss;
-      finite = Tensor();
+  if (apply.defined()) {
+    if (skipped_.defined()) skipped_.add_(apply.logical_not().to(skipped_.device()));
+    if (apply.is_cpu()) {  // nothing to wait for: decide here
+      if (!apply.item<bool>()) return;
+      apply = Tensor();
     }
   }
   for (size_t g = 0; g < groups_.size(); ++g) {
     const Options& options = group_options(g);
     const Group& group = groups_[g];
     const Tensor lr = group.lr.value.defined() ? group.lr.value : at::scalar_tensor(options.lr(), at::kDouble);
-    step_group(options, groups_[g].buckets, param_groups_[g].params(), all[g], {.lr = lr, .apply = finite, .gamma = group.gamma.value});
+    step_group(options, groups_[g].buckets, param_groups_[g].params(), gradients[g], {.lr = lr, .apply = apply, .gamma = group.gamma.value});
   }
-  return loss;
+}
+
+bool Optimizer::can_be_captured() const {
+  at::NoGradGuard no_grad;
+  sync();
+  const auto all = gradients();
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const Options& options = group_options(g);
+    if (!options.can_be_captured() || !kernels_take(options, groups_[g].buckets, param_groups_[g].params(), all[g])) return false;
+  }
+  return true;
 }
 
 void Optimizer::step_group(const Options& options, std::vector<Bucket>& buckets, const std::vector<Tensor>& parameters,

@@ -60,6 +60,9 @@ class Optimizer : public torch::optim::Optimizer {
  public:
   Tensor step(LossClosure closure = nullptr) override;
 
+  // The same where `apply`, a boolean on any device, is true; otherwise nothing changes but skipped(). A flag on a GPU is not waited for.
+  void step_if(const Tensor& apply);
+
   // Adds parameters with their own options. The second form is torch's; it hides the inherited one because torch 2.13 replaces options of
   // types it does not know by the defaults: call it on a prism type, not through torch::optim::Optimizer&, when the group has options.
   void add_param_group(const Parameters& parameters, const Options& options);
@@ -78,7 +81,10 @@ class Optimizer : public torch::optim::Optimizer {
   // that replays a graph of the step calls it before a replay. The graph is captured after a first step, with all gradients in place.
   void write_scalars();
 
-  // How many steps a non-finite gradient has cancelled (`skip_nonfinite`): an int64 number on the device of the first parameter.
+  // Whether the kernels of prism/cuda do the whole step with the gradients that are there: then it can be captured with `capturable`.
+  bool can_be_captured() const;
+
+  // How many steps were cancelled, by a non-finite gradient (`skip_nonfinite`) or by step_if: an int64 number on the device of the first parameter.
   const Tensor& skipped() const { return skipped_; }
 
   // The name of each parameter, group by group.
@@ -108,6 +114,7 @@ class Optimizer : public torch::optim::Optimizer {
   std::vector<std::vector<Tensor>> gradients() const;
   Tensor finite_flag(const std::vector<std::vector<Tensor>>& gradients) const;
   void check_capture(const std::vector<std::vector<Tensor>>& gradients) const;
+  void advance(const std::vector<std::vector<Tensor>>& gradients, Tensor apply);
   void step_group(const Options& options, std::vector<Bucket>& buckets, const std::vector<Tensor>& parameters,
                   const std::vector<Tensor>& gradients, const StepInputs& inputs);
 

@@ -74,6 +74,7 @@ class Options : public torch::optim::OptimizerOptions {
 
   double get_lr() const override { return lr_; }
   void set_lr(double lr) override { lr_ = lr; }
+  void set_capturable(bool capturable) { capturable_ = capturable; }
   void serialize(torch::serialize::InputArchive& archive) override;
   void serialize(torch::serialize::OutputArchive& archive) const override;
 

@@ -145,6 +145,8 @@ void add_train_keys(std::vector<ConfigKey>& keys) {
       ConfigKey::integer("train.eval_sequences", 128, "Held-out sequences of an evaluation; 0: all.").at_least(0));
   keys.push_back(
       ConfigKey::boolean("train.deterministic", false, "Bit-equal repetition on the GPU; the CPU always repeats."));
+  keys.push_back(ConfigKey::boolean("train.graph", true,
+                                    "On a GPU, replay steps from a CUDA graph where the optimizer allows it."));
   keys.push_back(
       ConfigKey::integer("train.max_skips", 10, "Non-finite steps in a row after which training stops.").at_least(1));
   keys.push_back(ConfigKey::string("schedule.kind", "cosine", "Course of both learning rates.")

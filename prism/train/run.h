@@ -45,7 +45,7 @@ struct RunResult {
 // A whole training run in the folder run.out (its content: docs/run-folder.md). The configuration is checked, completed
 // (what "auto" stood for) and written to config.toml first. A folder that holds a run is refused unless options.resume;
 // what is resumed continues bit for bit. Resuming with settings that would make it another run is refused by key;
-// checkpoint.*, metrics.*, run.*, train.steps, train.eval_* and train.max_skips may change.
+// checkpoint.*, metrics.*, run.*, train.steps, train.eval_*, train.graph and train.max_skips may change.
 RunResult run(const io::Config& config, const Dataset& dataset, const RunOptions& options);
 
 // Throws prism::Error that names the keys in which two complete configurations differ, but for those that may.

@@ -1,27 +1,17 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "prism/data/sampler.h"
-#include "prism/io/config.h"
-#include "prism/model/qwen2.h"
-#include "prism/optim/mixed.h"
 #include "prism/train/dataset.h"
-#include "prism/train/metrics.h"
+#include "prism/train/stepper.h"
 
 namespace prism::train {
 
-// A model, its optimizer and its data, and what one step does with them. Everything a step depends on is its number,
-// the weights and the optimizer's state; there is no other memory.
-//
-//   step s = 1, 2, …: the batch of sampler step s − 1, in `accumulate` passes; the joint norm of the gradients,
-//   clipped; rates = peak · schedule(s); optimizer.
-// The guard: a loss or a gradient norm that is not finite changes neither weights nor optimizer, and the record names
-// the first parameter whose gradient is not finite.
+// A model in training on a dataset. Everything a step depends on is its number, the weights and the optimizer's state;
+// there is no other memory. Step s = 1, 2, … trains on the batch of sampler step s − 1 with rates = peak · schedule(s).
 class Trainer {
  public:
   Trainer(const io::Config& config, const Dataset& dataset, model::Qwen2 model);
@@ -30,30 +20,29 @@ class Trainer {
   double evaluate() const;        // mean loss over the held-out sequences
   double weight_norm() const;     // joint Frobenius norm of the hidden matrices
 
-  std::vector<MatrixSpectrum> spectra() const { return optimizer_.spectra(); }  // of the last step
-  void release_gradients();
+  std::vector<MatrixSpectrum> spectra() const { return optimizer().spectra(); }  // of the last step
+  void release_gradients() { stepper_.release_gradients(); }
 
-  model::Qwen2& model() { return model_; }
-  const model::Qwen2& model() const { return model_; }
-  Mixed& optimizer() { return optimizer_; }
-  const Mixed& optimizer() const { return optimizer_; }
-  int64_t step_tokens() const { return batch_ * context_; }
+  model::Qwen2& model() { return stepper_.model(); }
+  const model::Qwen2& model() const { return stepper_.model(); }
+  Mixed& optimizer() { return stepper_.optimizer(); }
+  const Mixed& optimizer() const { return stepper_.optimizer(); }
+  const Stepper& stepper() const { return stepper_; }
+  int64_t step_tokens() const { return stepper_.step_tokens(); }
 
  private:
-  double accumulate_gradients(int64_t step, StepRecord& record);
-  std::string first_nonfinite() const;
-  void set_rates(int64_t step, StepRecord& record);
-  Tensor to_device(const std::vector<int64_t>& tokens, int64_t sequences) const;
+  struct Batch {
+    int64_t step = 0;  // 0: none
+    std::vector<int64_t> tokens;
+    std::string hash;
+  };
+  void read(int64_t step, Batch& batch) const;
 
-  int64_t context_, batch_, accumulate_;
-  double clip_;
   Schedule schedule_;
-  model::Qwen2 model_;
-  Mixed optimizer_;
-  std::vector<Tensor> parameters_;
-  std::vector<double> peak_rates_;
+  Stepper stepper_;
   data::Sampler sampler_;
   data::EvalWindows windows_;
+  Batch next_;  // read while the device is busy with the step before it
 };
 
 // Hash of all names, shapes and weights.

@@ -388,6 +388,21 @@ TEST_P(Contract, ANonFiniteGradientOfOneGroupChangesNothingAndIsCounted) {
   }
 }
 
+TEST_P(Contract, AStepOnConditionIsTheStepOrNothing) {
+  const auto conditional = model();
+  const auto plain = copy_of(conditional);
+  const auto guarded = make(conditional), free = make(plain);
+  for (const auto& [seed, apply] : std::vector<std::pair<uint64_t, bool>>{{1, true}, {2, false}, {3, true}}) {
+    set_gradients(conditional, seed);
+    guarded->step_if(torch::tensor(apply));
+    if (!apply) continue;
+    set_gradients(plain, seed);
+    free->step();
+  }
+  expect_equal_weights(conditional, plain);
+  EXPECT_EQ(guarded->skipped().item<int64_t>(), 1);
+}
+
 // The flag that keeps the decision on the device.
 TEST_P(Contract, TheApplyFlagOfABucketIsAllOrNothing) {
   Json settings = options({{"weight_decay", 0.1}});

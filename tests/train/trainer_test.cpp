@@ -25,7 +25,9 @@ Trainer make_trainer(const io::Config& config, const train::Dataset& dataset) {
 std::vector<at::Tensor> copies(const Trainer& trainer) {
   std::vector<at::Tensor> list;
   for (const auto& [name, tensor] : trainer.model().named_parameters()) list.push_back(tensor.detach().clone());
-  for (const auto& [name, tensor] : trainer.optimizer().snapshot().tensors) list.push_back(tensor.clone());
+  for (const auto& [name, tensor] : trainer.optimizer().snapshot().tensors) {
+    if (name.starts_with("state.")) list.push_back(tensor.clone());  // and not the number of skipped steps
+  }
   return list;
 }
 

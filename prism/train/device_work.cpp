@@ -1,0 +1,45 @@
+#include "prism/train/device_work.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <chrono>
+
+namespace prism::train {
+namespace {
+
+class PlainWork : public DeviceWork {
+ public:
+  explicit PlainWork(at::Device device) : device_(device) {}
+
+  void run(const std::function<void()>& prepare, const std::function<void()>& work, bool /*graph*/) override {
+    prepare();
+    work();
+  }
+
+  void mark(Mark mark) override {
+    wait();
+    marks_[mark] = Clock::now();
+  }
+
+  void wait() override {
+    if (device_.is_cpu()) return;
+    c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.has_index() ? device_.index() : 0);
+  }
+
+  double milliseconds() const override {
+    return std::chrono::duration<double, std::milli>(marks_[kAfter] - marks_[kBefore]).count();
+  }
+
+  bool is_graph() const override { return false; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  at::Device device_;
+  std::array<Clock::time_point, kMarks> marks_;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceWork> plain_work(at::Device device) { return std::make_unique<PlainWork>(device); }
+
+}  // namespace prism::train

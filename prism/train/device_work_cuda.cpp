@@ -1,0 +1,91 @@
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <cuda_runtime_api.h>
+
+#include <optional>
+
+#include "prism/train/device_work.h"
+
+namespace prism::train {
+namespace {
+
+void check(cudaError_t error) { TORCH_CHECK(error == cudaSuccess, "train: CUDA: ", cudaGetErrorString(error)); }
+
+// Everything runs on a stream of its own, since the default one cannot be captured.
+class CudaWork : public DeviceWork {
+ public:
+  explicit CudaWork(at::Device device)
+      : stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.has_index() ? device.index() : -1)) {
+    const c10::cuda::CUDAStreamGuard guard(stream_);
+    for (auto& event : events_) check(cudaEventCreate(&event));
+  }
+
+  ~CudaWork() override {
+    for (auto* event : events_) cudaEventDestroy(event);
+  }
+
+  void run(const std::function<void()>& prepare, const std::function<void()>& work, bool graph) override {
+    if (!warm_) check(cudaDeviceSynchronize());  // weights and state may still be on their way in other streams
+    const c10::cuda::CUDAStreamGuard guard(stream_);
+    prepare();
+    if (!graph || !warm_) {
+      work();
+    } else {
+      if (!graph_) capture(work);
+      graph_->replay();
+    }
+    warm_ = true;
+  }
+
+  void mark(Mark mark) override {
+    // Inside a capture an event must be an external one to be recorded by each replay.
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    check(cudaStreamIsCapturing(stream_, &status));
+    const unsigned flags = status == cudaStreamCaptureStatusActive ? cudaEventRecordExternal : cudaEventRecordDefault;
+    check(cudaEventRecordWithFlags(events_[mark], stream_, flags));
+  }
+
+  void wait() override { check(cudaStreamSynchronize(stream_)); }
+
+  double milliseconds() const override {
+    float result = 0;
+    check(cudaEventElapsedTime(&result, events_[kBefore], events_[kAfter]));
+    return result;
+  }
+
+  bool is_graph() const override { return graph_.has_value(); }
+
+ private:
+  void capture(const std::function<void()>& work) {
+    wait();
+    c10::cuda::CUDACachingAllocator::emptyCache();  // the graph has memory of its own, as much as the first run took
+    graph_.emplace();
+    graph_->capture_begin();
+    try {
+      work();
+    } catch (...) {
+      try {
+        graph_->capture_end();
+      } catch (...) {  // NOLINT(bugprone-empty-catch): the first error says more
+      }
+      graph_.reset();
+      throw;
+    }
+    graph_->capture_end();
+  }
+
+  c10::cuda::CUDAStream stream_;
+  std::array<cudaEvent_t, kMarks> events_{};
+  std::optional<at::cuda::CUDAGraph> graph_;
+  bool warm_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceWork> DeviceWork::make(at::Device device) {
+  if (device.is_cuda()) return std::make_unique<CudaWork>(device);
+  return plain_work(device);
+}
+
+}  // namespace prism::train

@@ -1,0 +1,120 @@
+#include "prism/train/stepper.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/stack.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "prism/optim/gradients.h"
+#include "prism/train/config.h"
+
+namespace prism::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kRest = 0;  // Mixed's first group: its first rule is that of the embeddings
+
+Mixed make_optimizer(const io::Config& config, const model::Qwen2& model) {
+  const auto pair = optimizer_options(config);
+  return {model.named_parameters(), *pair.matrices, *pair.rest};
+}
+
+}  // namespace
+
+Stepper::Stepper(const io::Config& config, model::Qwen2 model)
+    : context_(config.integer("train.context")),
+      batch_(config.integer("train.batch")),
+      accumulate_(config.integer("train.accumulate")),
+      clip_(config.real("train.clip")),
+      wants_graph_(config.boolean("train.graph")),
+      model_(std::move(model)),
+      optimizer_(make_optimizer(config, model_)),
+      work_(DeviceWork::make(model_.device())) {
+  for (const auto& [name, tensor] : model_.named_parameters()) parameters_.push_back(tensor);
+  for (size_t group = 0; group < optimizer_.param_groups().size(); ++group)
+    peak_rates_.push_back(optimizer_.group_options(group).lr());
+  model_.set_recompute(config.boolean("model.recompute"));
+  const auto on_device = at::TensorOptions().device(model_.device());
+  const bool copies = !model_.device().is_cpu();
+  host_tokens_ =
+      at::empty({accumulate_, pass_sequences(), context_ + 1}, at::TensorOptions().dtype(at::kLong).pinned_memory(copies));
+  tokens_ = copies ? at::empty(host_tokens_.sizes(), on_device.dtype(at::kLong)) : host_tokens_;
+  results_ = at::empty({2}, on_device.dtype(at::kDouble));
+}
+
+void Stepper::set_rates(double factor) {
+  for (size_t group = 0; group < peak_rates_.size(); ++group) {
+    const double rate = peak_rates_[group] * factor;
+    optimizer_.param_groups()[group].options().set_lr(rate);
+    (group == kRest ? record_.aux_lr : record_.lr) = rate;
+  }
+}
+
+void Stepper::work() {
+  optimizer_.zero_grad();
+  std::vector<Tensor> losses;
+  for (int64_t pass = 0; pass < accumulate_; ++pass) {
+    const Tensor loss = model_.loss(tokens_[pass]);
+    (accumulate_ == 1 ? loss : loss / accumulate_).backward();
+    losses.push_back(loss.detach());
+  }
+  const Tensor loss = at::stack(losses).to(at::kDouble).mean();
+  const Tensor norm = clip_grad_norm(parameters_, clip_ > 0 ? clip_ : std::numeric_limits<double>::infinity());
+  results_.copy_(at::stack({loss, norm}));
+  work_->mark(DeviceWork::kBefore);
+  optimizer_.step_if(at::isfinite(results_).all());
+  work_->mark(DeviceWork::kAfter);
+}
+
+void Stepper::launch(std::span<const int64_t> tokens, double factor) {
+  record_ = {};
+  begin_ = Clock::now();
+  std::copy(tokens.begin(), tokens.end(), host_tokens_.mutable_data_ptr<int64_t>());
+  set_rates(factor);
+  const auto prepare = [&] {
+    if (!tokens_.is_same(host_tokens_)) tokens_.copy_(host_tokens_, /*non_blocking=*/true);
+    optimizer_.write_scalars();
+  };
+  work_->run(prepare, [&] { work(); }, graph_);
+}
+
+StepRecord Stepper::finish() {
+  work_->wait();
+  const Tensor results = results_.cpu();
+  record_.loss = results[0].item<double>();
+  record_.grad_norm = results[1].item<double>();
+  record_.skipped = !std::isfinite(record_.loss) || !std::isfinite(record_.grad_norm);
+  if (record_.skipped) record_.culprit = first_nonfinite();
+  record_.optimizer_ms = work_->milliseconds();
+  record_.step_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin_).count();
+  record_.tokens_per_s = 1e3 * static_cast<double>(step_tokens()) / record_.step_ms;
+  allow_graph();
+  return record_;
+}
+
+// After a first step, when the gradients are there by which the kernels are chosen.
+void Stepper::allow_graph() {
+  if (graph_ || !wants_graph_ || !model_.device().is_cuda()) return;
+  wants_graph_ = graph_ = optimizer_.can_be_captured();
+  if (!graph_) return;
+  for (auto& group : optimizer_.param_groups()) static_cast<Options&>(group.options()).set_capturable(true);
+}
+
+// The gradients of a graph are its own and stay.
+void Stepper::release_gradients() {
+  if (!is_graph()) optimizer_.zero_grad();
+}
+
+std::string Stepper::first_nonfinite() const {
+  for (const auto& [name, tensor] : model_.named_parameters()) {
+    if (tensor.grad().defined() && !at::isfinite(tensor.grad()).all().item<bool>()) return name;
+  }
+  return "";
+}
+
+}  // namespace prism::train

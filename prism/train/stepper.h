@@ -1,0 +1,66 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "prism/io/config.h"
+#include "prism/model/qwen2.h"
+#include "prism/optim/mixed.h"
+#include "prism/train/device_work.h"
+#include "prism/train/metrics.h"
+
+namespace prism::train {
+
+// A model, its optimizer, and one step of them on given tokens, in `train.accumulate` passes: loss and gradients, the
+// gradients' joint norm, clipped to `train.clip`; the optimizer with rates = peak · factor.
+//
+// The guard: a loss or a gradient norm that is not finite changes neither weights nor optimizer, and the record names
+// the first parameter whose gradient is not finite. The decision is the device's, so that nothing waits within a step:
+// on a GPU the whole step is captured into a CUDA graph (`train.graph`) where the optimizer's kernels allow it.
+class Stepper {
+ public:
+  Stepper(const io::Config& config, model::Qwen2 model);
+
+  // Begins a step on `train.batch` rows of `train.context` + 1 tokens, which may be overwritten when it returns.
+  void launch(std::span<const int64_t> tokens, double factor);
+
+  // Waits for it: loss, lr, aux_lr, grad_norm, skipped, culprit and the timings of the record.
+  StepRecord finish();
+
+  void release_gradients();
+
+  const model::Qwen2& model() const { return model_; }
+  model::Qwen2& model() { return model_; }
+  const Mixed& optimizer() const { return optimizer_; }
+  Mixed& optimizer() { return optimizer_; }
+  int64_t context() const { return context_; }
+  int64_t batch() const { return batch_; }
+  int64_t pass_sequences() const { return batch_ / accumulate_; }
+  int64_t step_tokens() const { return batch_ * context_; }
+  bool is_graph() const { return work_->is_graph(); }
+
+ private:
+  void set_rates(double factor);
+  void work();
+  void allow_graph();
+  std::string first_nonfinite() const;
+
+  int64_t context_, batch_, accumulate_;
+  double clip_;
+  bool wants_graph_, graph_ = false;
+  model::Qwen2 model_;
+  Mixed optimizer_;
+  std::vector<Tensor> parameters_;
+  std::vector<double> peak_rates_;
+  Tensor host_tokens_, tokens_;  // (accumulate, sequences, context + 1)
+  Tensor results_;               // loss and norm, on the device
+  std::unique_ptr<DeviceWork> work_;
+  StepRecord record_;
+  std::chrono::steady_clock::time_point begin_;
+};
+
+}  // namespace prism::train
