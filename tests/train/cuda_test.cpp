@@ -1,0 +1,137 @@
+// Training on a GPU: the step replayed from a CUDA graph is the step.
+
+#include <ATen/Context.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "prism/train/checkpoint.h"
+#include "prism/train/trainer.h"
+#include "tests/train/helpers.h"
+
+using namespace prism;
+using train::Trainer;
+
+namespace {
+
+// With the algorithms that train.deterministic asks for.
+class CudaTrainer : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!at::globalContext().hasCUDA()) GTEST_SKIP() << "needs a GPU";
+    setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);
+    at::globalContext().setDeterministicAlgorithms(true, false);
+    dataset.emplace(small.dataset());
+  }
+  void TearDown() override { at::globalContext().setDeterministicAlgorithms(false, false); }
+
+  io::Config config(std::vector<std::string> settings) const {
+    settings.insert(settings.begin(), {"model.width=128", "model.heads=4", "model.mlp=192", "run.device=cuda"});
+    auto config = small.config(settings);
+    train::resolve(config, dataset->tokenizer.size());
+    return config;
+  }
+
+  Trainer make(const std::vector<std::string>& settings) const {
+    const auto complete = config(settings);
+    return {complete, *dataset, model::Qwen2(train::model_config(complete, dataset->tokenizer.size()), 1, at::kCUDA)};
+  }
+
+  SmallRun small;
+  std::optional<train::Dataset> dataset;
+};
+
+void expect_equal(const Trainer& left, const Trainer& right) {
+  const auto &a = left.model().named_parameters(), &b = right.model().named_parameters();
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(a[i].second.equal(b[i].second)) << a[i].first;
+  const auto s = left.optimizer().snapshot().tensors, t = right.optimizer().snapshot().tensors;
+  for (size_t i = 0; i < s.size(); ++i) EXPECT_TRUE(s[i].second.equal(t[i].second)) << s[i].first;
+}
+
+void expect_equal_steps(Trainer& left, Trainer& right, int64_t first, int64_t last) {
+  for (int64_t step = first; step <= last; ++step) {
+    const auto a = left.step(step), b = right.step(step);
+    EXPECT_EQ(a.loss, b.loss) << step;
+    EXPECT_EQ(a.grad_norm, b.grad_norm) << step;
+    EXPECT_EQ(a.lr, b.lr) << step;
+  }
+}
+
+TEST_F(CudaTrainer, ReplaysTheEagerStepBitForBit) {
+  for (const std::vector<std::string>& settings : std::vector<std::vector<std::string>>{
+           {"optimizer.name=prism"},
+           {"optimizer.name=prism", "optimizer.covariance=ema", "train.accumulate=2"},
+           {"optimizer.name=prism", "optimizer.gamma_schedule=linear", "model.recompute=true"},
+           {"optimizer.name=muon", "optimizer.coefficients=minimax9"},
+           {"optimizer.name=adamw"}}) {
+    auto without = settings;
+    without.emplace_back("train.graph=false");
+    Trainer replayed = make(settings), eager = make(without);
+    expect_equal_steps(replayed, eager, 1, 6);
+    EXPECT_TRUE(replayed.stepper().is_graph()) << settings.front();
+    EXPECT_FALSE(eager.stepper().is_graph());
+    expect_equal(replayed, eager);
+  }
+}
+
+TEST_F(CudaTrainer, EvaluatingAndLookingAtSpectraBetweenStepsChangesNothing) {
+  Trainer watched = make({}), alone = make({});
+  for (int64_t step = 1; step <= 5; ++step) {
+    const auto a = watched.step(step), b = alone.step(step);
+    EXPECT_EQ(a.loss, b.loss);
+    EXPECT_GT(watched.evaluate(), 0);
+    EXPECT_FALSE(watched.spectra().empty());
+    watched.release_gradients();
+  }
+  expect_equal(watched, alone);
+}
+
+TEST_F(CudaTrainer, GoesOnFromACheckpointBitForBit) {
+  const std::vector<std::string> settings = {"optimizer.covariance=ema"};
+  Trainer straight = make(settings);
+  for (int64_t step = 1; step <= 3; ++step) straight.step(step);
+  train::RunState state;
+  state.step = 3;
+  train::save_checkpoint(small.folder.path() / "run", straight, state, 2);
+  Trainer resumed = make(settings);
+  ASSERT_TRUE(train::load_checkpoint(small.folder.path() / "run", resumed).state);
+  expect_equal_steps(straight, resumed, 4, 7);
+  expect_equal(straight, resumed);
+}
+
+TEST_F(CudaTrainer, AReplayedStepThatIsNotFiniteChangesNothingAndNamesTheParameter) {
+  Trainer trainer = make({});
+  for (int64_t step = 1; step <= 3; ++step) trainer.step(step);
+  ASSERT_TRUE(trainer.stepper().is_graph());
+  const auto named = trainer.model().named_parameters();
+  const auto weight = named[5].second.detach(), other = named[2].second.detach().clone(), good = weight.clone();
+  weight.view(-1)[3].fill_(std::numeric_limits<float>::quiet_NaN());
+  const auto momentum = trainer.optimizer().snapshot().tensors;
+  EXPECT_TRUE(weight.isnan().any().item<bool>());
+  const auto record = trainer.step(4);
+  EXPECT_TRUE(record.skipped);
+  EXPECT_FALSE(record.culprit.empty());
+  EXPECT_TRUE(named[2].second.equal(other));
+  const auto after = trainer.optimizer().snapshot().tensors;
+  for (size_t i = 0; i < momentum.size(); ++i) {
+    if (!momentum[i].first.starts_with("state.")) continue;
+    EXPECT_TRUE(momentum[i].second.equal(after[i].second));
+  }
+  weight.copy_(good);
+  EXPECT_TRUE(weight.isfinite().all().item<bool>());
+  EXPECT_FALSE(trainer.step(4).skipped);
+  EXPECT_FALSE(named[2].second.equal(other));
+}
+
+TEST_F(CudaTrainer, StepsThatCannotBeCapturedStillTrain) {
+  for (const std::vector<std::string>& settings : std::vector<std::vector<std::string>>{
+           {"optimizer.name=soap"}, {"optimizer.name=prism", "optimizer.solver=exact"}, {"optimizer.side=right"}}) {
+    Trainer trainer = make(settings);
+    const double first = trainer.step(1).loss;
+    for (int64_t step = 2; step <= 8; ++step) trainer.step(step);
+    EXPECT_FALSE(trainer.stepper().is_graph()) << settings.front();
+    EXPECT_LT(trainer.step(9).loss, first);
+  }
+}
+
+}  // namespace
