@@ -57,20 +57,23 @@ struct Norm : Function<Norm> {
 };
 
 // Rows of logits made at a time. Few enough to stay in cache (CPU) or to be no burden (CUDA), but so many that adding
-// to dH, which is read and written for each piece, costs little beside the products.
-int64_t piece_rows(const Tensor& h, int64_t vocab) {
-  const int64_t elements = h.is_cpu() ? int64_t{1} << 21 : int64_t{1} << 28;
-  return std::clamp<int64_t>(elements / vocab, 256, std::max<int64_t>(256, h.size(0)));
+// to dH, which is read and written for each piece, costs little beside the products, and a multiple of their tiles.
+int64_t piece_rows(const Tensor& h, int64_t vocab, at::ScalarType type) {
+  const int64_t bytes = h.is_cpu() ? int64_t{1} << 23 : int64_t{1} << 30;
+  const int64_t fit = bytes / static_cast<int64_t>(c10::elementSize(type)) / vocab / 128 * 128;
+  return std::min(h.size(0), std::max<int64_t>(fit, 256));
 }
 
 struct LinearCrossEntropy : Function<LinearCrossEntropy> {
   static Tensor forward(AutogradContext* ctx, const Tensor& h_any, const Tensor& H_any, const Tensor& targets,
                         at::ScalarType type, bool gradient) {
     const Tensor h = h_any.to(type), H = H_any.to(type);
-    const int64_t rows = h.size(0), piece = std::min(rows, piece_rows(h, H.size(0)));
+    // The gradient of a logit is rounded to the products' type anyway; a loss alone is made of exact sums.
+    const at::ScalarType logit_type = gradient ? type : at::kFloat;
+    const int64_t rows = h.size(0), piece = piece_rows(h, H.size(0), logit_type);
     const double scale = 1.0 / static_cast<double>(rows);
     Tensor losses = at::empty({rows}, h.options().dtype(at::kFloat)),
-           buffer = at::empty({piece, H.size(0)}, losses.options());
+           buffer = at::empty({piece, H.size(0)}, h.options().dtype(logit_type));
     Tensor dh, dH;
     if (gradient) {
       dh = at::empty_like(h);
@@ -81,8 +84,7 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
       const Tensor h_piece = h.narrow(0, first, count);
       Tensor z = buffer.narrow(0, 0, count);
       product_out(z, h_piece, H);
-      const auto dz_type = gradient ? std::optional(type) : std::nullopt;
-      losses.narrow(0, first, count).copy_(ops::cross_entropy_(z, targets.narrow(0, first, count), dz_type));
+      losses.narrow(0, first, count).copy_(ops::cross_entropy_(z, targets.narrow(0, first, count), gradient));
       if (!gradient) continue;
       Tensor dh_piece = dh.narrow(0, first, count);
       at::addmm_out(dh_piece, dh_piece, z, H, /*beta=*/0, scale);

@@ -15,20 +15,47 @@ constexpr int kNormBlocks = 528;  // at most; four for each of an H200's multipr
 __device__ float4 load(const float* p) { return *reinterpret_cast<const float4*>(p); }
 __device__ void store(float* p, float4 v) { *reinterpret_cast<float4*>(p) = v; }
 
-__device__ float4 load(const Bfloat16* p) {
-  const uint2 bits = *reinterpret_cast<const uint2*>(p);
+__device__ float4 unpack(uint2 bits) {
   const float2 a = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&bits.x));
   const float2 b = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&bits.y));
   return {a.x, a.y, b.x, b.y};
 }
 
-__device__ void store(Bfloat16* p, float4 v) {
+__device__ uint2 pack(float4 v) {
   const __nv_bfloat162 a = __floats2bfloat162_rn(v.x, v.y), b = __floats2bfloat162_rn(v.z, v.w);
-  uint2 bits;
-  bits.x = *reinterpret_cast<const unsigned*>(&a);
-  bits.y = *reinterpret_cast<const unsigned*>(&b);
-  *reinterpret_cast<uint2*>(p) = bits;
+  return {*reinterpret_cast<const unsigned*>(&a), *reinterpret_cast<const unsigned*>(&b)};
 }
+
+__device__ float4 load(const Bfloat16* p) { return unpack(*reinterpret_cast<const uint2*>(p)); }
+__device__ void store(Bfloat16* p, float4 v) { *reinterpret_cast<uint2*>(p) = pack(v); }
+
+// Eight neighbours: 16 bytes of bfloat16.
+struct Eight {
+  float v[8];
+  __device__ float& operator[](int i) { return v[i]; }
+  __device__ float operator[](int i) const { return v[i]; }
+};
+
+__device__ Eight join(float4 a, float4 b) { return {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}; }
+__device__ Eight load8(const float* p) { return join(load(p), load(p + 4)); }
+
+__device__ Eight load8(const Bfloat16* p) {
+  const uint4 bits = *reinterpret_cast<const uint4*>(p);
+  return join(unpack({bits.x, bits.y}), unpack({bits.z, bits.w}));
+}
+
+__device__ void store8(float* p, const Eight& v) {
+  store(p, {v[0], v[1], v[2], v[3]});
+  store(p + 4, {v[4], v[5], v[6], v[7]});
+}
+
+__device__ void store8(Bfloat16* p, const Eight& v) {
+  const uint2 a = pack({v[0], v[1], v[2], v[3]}), b = pack({v[4], v[5], v[6], v[7]});
+  *reinterpret_cast<uint4*>(p) = {a.x, a.y, b.x, b.y};
+}
+
+__device__ float to_float(float x) { return x; }
+__device__ float to_float(Bfloat16 x) { return __uint_as_float(unsigned{x} << 16); }
 
 __device__ float dot(float4 a, float4 b) { return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w; }
 __device__ float4 operator*(float4 a, float4 b) { return {a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w}; }
@@ -182,52 +209,55 @@ struct Sum {
   float largest, sum;
 };
 
-__device__ Sum join(Sum a, Sum b) {
-  const float largest = fmaxf(a.largest, b.largest);
-  if (largest == -INFINITY) return {largest, a.sum + b.sum};
-  return {largest, a.sum * __expf(a.largest - largest) + b.sum * __expf(b.largest - largest)};
-}
-
 constexpr int kRowThreads = 512;
+constexpr int kRowWarps = kRowThreads / kWarp;
 
-__device__ Sum block_join(Sum own) {
-  __shared__ Sum warps[kRowThreads / kWarp];
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-    own = join(own, {__shfl_xor_sync(~0u, own.largest, offset), __shfl_xor_sync(~0u, own.sum, offset)});
+// The sum over `count` neighbouring lanes.
+__device__ Sum join_lanes(Sum own, int count) {
+  Sum all = own;
+  for (int offset = count / 2; offset > 0; offset /= 2) {
+    all.largest = fmaxf(all.largest, __shfl_xor_sync(~0u, all.largest, offset));
   }
-  if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = own;
-  __syncthreads();
-  Sum all = warps[0];
-  for (int i = 1; i < kRowThreads / kWarp; ++i) all = join(all, warps[i]);
+  if (own.largest < all.largest) all.sum *= __expf(own.largest - all.largest);
+  for (int offset = count / 2; offset > 0; offset /= 2) all.sum += __shfl_xor_sync(~0u, all.sum, offset);
   return all;
 }
 
+__device__ Sum join_block(Sum own) {
+  __shared__ Sum warps[kRowWarps];
+  own = join_lanes(own, kWarp);
+  if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = own;
+  __syncthreads();
+  return join_lanes(warps[threadIdx.x % kRowWarps], kRowWarps);
+}
+
+template <class T>
 __global__ void __launch_bounds__(kRowThreads)
-    cross_entropy_kernel(int vocab, const float* z, const int64_t* targets, float* loss, Bfloat16* dz) {
-  const int64_t row = blockIdx.x;
-  const float* zi = z + row * vocab;
-  Sum sum = {-INFINITY, 0};
-  for (int j = 4 * threadIdx.x; j < vocab; j += 4 * kRowThreads) {
-    const float4 v = load(zi + j);
-    const float largest = fmaxf(fmaxf(sum.largest, fmaxf(v.x, v.y)), fmaxf(v.z, v.w));
-    const float4 e = {__expf(v.x - largest), __expf(v.y - largest), __expf(v.z - largest), __expf(v.w - largest)};
-    sum = {largest, sum.sum * __expf(sum.largest - largest) + ((e.x + e.y) + (e.z + e.w))};
-  }
-  sum = block_join(sum);
-  const float log_sum = sum.largest + logf(sum.sum);
-  const int64_t target = targets[row];
+    cross_entropy_kernel(int vocab, T* z, const int64_t* targets, float* loss, bool gradient) {
+  T* zi = z + blockIdx.x * int64_t{vocab};
   // A target that is no token would read foreign memory; its loss is not a number, which nobody overlooks.
-  if (threadIdx.x == 0) loss[row] = target >= 0 && target < vocab ? log_sum - zi[target] : NAN;
-  if (dz == nullptr) return;
-  for (int j = 4 * threadIdx.x; j < vocab; j += 4 * kRowThreads) {
-    const float4 v = load(zi + j);
-    float4 p = {__expf(v.x - log_sum), __expf(v.y - log_sum), __expf(v.z - log_sum), __expf(v.w - log_sum)};
-    const int64_t place = target - j;
-    p.x -= place == 0;
-    p.y -= place == 1;
-    p.z -= place == 2;
-    p.w -= place == 3;
-    store(dz + row * vocab + j, p);
+  const int64_t any = targets[blockIdx.x];
+  const int target = any >= 0 && any < vocab ? static_cast<int>(any) : -1;
+  const float z_target = threadIdx.x == 0 && target >= 0 ? to_float(zi[target]) : NAN;
+  Sum sum = {-INFINITY, 0};
+  for (int j = 8 * threadIdx.x; j < vocab; j += 8 * kRowThreads) {
+    const Eight v = load8(zi + j);
+    float largest = sum.largest, fresh = 0;
+#pragma unroll
+    for (int k = 0; k < 8; ++k) largest = fmaxf(largest, v[k]);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) fresh += __expf(v[k] - largest);
+    sum = {largest, sum.sum * __expf(sum.largest - largest) + fresh};
+  }
+  sum = join_block(sum);  // waits for all threads: from here on z may change
+  const float log_sum = sum.largest + logf(sum.sum);
+  if (threadIdx.x == 0) loss[blockIdx.x] = log_sum - z_target;
+  if (!gradient) return;
+  for (int j = 8 * threadIdx.x; j < vocab; j += 8 * kRowThreads) {
+    Eight v = load8(zi + j);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) v[k] = __expf(v[k] - log_sum) - (j + k == target ? 1.0F : 0.0F);
+    store8(zi + j, v);
   }
 }
 
@@ -343,12 +373,23 @@ int swiglu_backward(Target target, int64_t rows, int64_t mlp, const Bfloat16* ds
   });
 }
 
-int cross_entropy(Target target, int64_t rows, int64_t vocab, const float* z, const int64_t* targets, float* loss,
-                  Bfloat16* dz) {
+template <class T>
+static int launch_cross_entropy(Target target, int64_t rows, int64_t vocab, T* z, const int64_t* targets, float* loss,
+                                bool gradient) {
   return on_device(target, [&](cudaStream_t stream) {
     cross_entropy_kernel<<<static_cast<unsigned>(rows), kRowThreads, 0, stream>>>(static_cast<int>(vocab), z, targets,
-                                                                                  loss, dz);
+                                                                                  loss, gradient);
   });
+}
+
+int cross_entropy(Target target, int64_t rows, int64_t vocab, Bfloat16* z, const int64_t* targets, float* loss,
+                  bool gradient) {
+  return launch_cross_entropy(target, rows, vocab, z, targets, loss, gradient);
+}
+
+int cross_entropy(Target target, int64_t rows, int64_t vocab, float* z, const int64_t* targets, float* loss,
+                  bool gradient) {
+  return launch_cross_entropy(target, rows, vocab, z, targets, loss, gradient);
 }
 
 }  // namespace prism::model::cuda

@@ -19,7 +19,7 @@ struct Target {
 bool available(int device);
 const char* error_text(int error);
 
-// What the kernels can do: widths 128 · {1 … 8, 10, 12, 16}; head_dim and mlp multiples of 8, a vocabulary of 4.
+// What the kernels can do: widths 128 · {1 … 8, 10, 12, 16}; head_dim, mlp and vocabulary multiples of 8.
 bool supports_width(int64_t width);
 
 int rms_norm(Target target, int64_t rows, int64_t width, const float* x, const float* g, float eps, Bfloat16* n,
@@ -55,8 +55,10 @@ int swiglu(Target target, int64_t rows, int64_t mlp, const Bfloat16* ab, Bfloat1
 int swiglu_backward(Target target, int64_t rows, int64_t mlp, const Bfloat16* ds, const Bfloat16* ab, Bfloat16* s,
                     Bfloat16* dab);
 
-// z: (rows, vocab) logits in float32; dz = softmax(z) − onehot(target) may be null.
-int cross_entropy(Target target, int64_t rows, int64_t vocab, const float* z, const int64_t* targets, float* loss,
-                  Bfloat16* dz);
+// z: (rows, vocab) logits; with `gradient`, they become softmax(z) − onehot(target).
+int cross_entropy(Target target, int64_t rows, int64_t vocab, Bfloat16* z, const int64_t* targets, float* loss,
+                  bool gradient);
+int cross_entropy(Target target, int64_t rows, int64_t vocab, float* z, const int64_t* targets, float* loss,
+                  bool gradient);
 
 }  // namespace prism::model::cuda

@@ -22,6 +22,7 @@ int swiglu(Target, int64_t, int64_t, const Bfloat16*, Bfloat16*) { return kNotSu
 int swiglu_backward(Target, int64_t, int64_t, const Bfloat16*, const Bfloat16*, Bfloat16*, Bfloat16*) {
   return kNotSupported;
 }
-int cross_entropy(Target, int64_t, int64_t, const float*, const int64_t*, float*, Bfloat16*) { return kNotSupported; }
+int cross_entropy(Target, int64_t, int64_t, Bfloat16*, const int64_t*, float*, bool) { return kNotSupported; }
+int cross_entropy(Target, int64_t, int64_t, float*, const int64_t*, float*, bool) { return kNotSupported; }
 
 }  // namespace prism::model::cuda

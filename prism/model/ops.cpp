@@ -119,15 +119,17 @@ std::pair<Tensor, Tensor> swiglu_backward(const Tensor& ds, const Tensor& ab) {
   return {dab, s};
 }
 
-Tensor cross_entropy_(Tensor& z, const Tensor& targets, std::optional<at::ScalarType> gradient) {
-  const bool low = gradient.value_or(at::kBFloat16) == at::kBFloat16;
-  if (cuda::usable(z, at::kFloat, low && z.size(1) % 4 == 0)) return cuda::cross_entropy_(z, targets, low && gradient);
+Tensor cross_entropy_(const Tensor& z, const Tensor& targets, bool gradient) {
+  const bool sizes_fit = z.size(1) % 8 == 0;
+  if (cuda::usable(z, at::kBFloat16, sizes_fit) || cuda::usable(z, at::kFloat, sizes_fit)) {
+    return cuda::cross_entropy_(z, targets, gradient);
+  }
   if (!on_cpu(z)) return plain::cross_entropy_(z, targets, gradient);
   const int64_t vocab = z.size(1);
   Tensor loss = at::empty({z.size(0)}, z.options());
   for_rows(z.size(0), vocab, [&](Rows rows) {
     kernels::cross_entropy(rows, vocab, z.data_ptr<float>(), targets.const_data_ptr<int64_t>(), loss.data_ptr<float>(),
-                           gradient.has_value());
+                           gradient);
   });
   return loss;
 }

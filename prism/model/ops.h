@@ -2,7 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <optional>
 #include <utility>
 
 // The parts of the decoder between matrix products, forward and backward, without autograd. On the CPU they are fused
@@ -40,9 +39,9 @@ Tensor swiglu(const Tensor& ab);
 // (dab, s): the gradient, and the forward result once more, which comes for free.
 std::pair<Tensor, Tensor> swiglu_backward(const Tensor& ds, const Tensor& ab);
 
-// The cross-entropy of each row of logits z (rows, vocab) with its target, in the type of z. Where a type is given for
-// the gradient, z becomes softmax(z) − onehot(target) in that type; on the CPU it stays the same memory.
-Tensor cross_entropy_(Tensor& z, const Tensor& targets, std::optional<at::ScalarType> gradient);
+// The cross-entropy of each row of logits z (rows, vocab) with its target, at least in float32. With `gradient`, z
+// becomes softmax(z) − onehot(target).
+Tensor cross_entropy_(const Tensor& z, const Tensor& targets, bool gradient);
 
 // W[ids[i]] += x[i], in the order of i on the CPU. W: (vocab, width) float32, ids: int64 (rows), x: (rows, width).
 void add_rows_(Tensor& W, const Tensor& ids, const Tensor& x);
@@ -56,7 +55,7 @@ void rope_(const Tensor& qkv, int64_t kv_heads, const Tensor& cosine, const Tens
 Tensor rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& cosine, const Tensor& sine);
 Tensor swiglu(const Tensor& ab);
 std::pair<Tensor, Tensor> swiglu_backward(const Tensor& ds, const Tensor& ab);
-Tensor cross_entropy_(Tensor& z, const Tensor& targets, std::optional<at::ScalarType> gradient);
+Tensor cross_entropy_(const Tensor& z, const Tensor& targets, bool gradient);
 void add_rows_(Tensor& W, const Tensor& ids, const Tensor& x);
 }  // namespace plain
 
@@ -71,7 +70,7 @@ void rope_(const Tensor& qkv, int64_t kv_heads, const Tensor& cosine, const Tens
 Tensor rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& cosine, const Tensor& sine);
 Tensor swiglu(const Tensor& ab);
 std::pair<Tensor, Tensor> swiglu_backward(const Tensor& ds, const Tensor& ab);
-Tensor cross_entropy_(Tensor& z, const Tensor& targets, bool gradient);
+Tensor cross_entropy_(const Tensor& z, const Tensor& targets, bool gradient);
 }  // namespace cuda
 
 }  // namespace prism::model::ops

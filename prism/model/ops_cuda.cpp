@@ -105,11 +105,13 @@ std::pair<Tensor, Tensor> swiglu_backward(const Tensor& ds, const Tensor& ab) {
   return {dab, s};
 }
 
-Tensor cross_entropy_(Tensor& z, const Tensor& targets, bool gradient) {
-  const Tensor loss = at::empty({z.size(0)}, z.options()), dz = gradient ? at::empty(z.sizes(), low(z)) : Tensor();
-  check(model::cuda::cross_entropy(target_of(z), z.size(0), z.size(1), floats(z), targets.const_data_ptr<int64_t>(),
-                                   loss.mutable_data_ptr<float>(), gradient ? mutable_bits(dz) : nullptr));
-  if (gradient) z = dz;
+Tensor cross_entropy_(const Tensor& z, const Tensor& targets, bool gradient) {
+  const Tensor loss = at::empty({z.size(0)}, z.options().dtype(at::kFloat));
+  const auto run = [&](auto* data) {
+    check(model::cuda::cross_entropy(target_of(z), z.size(0), z.size(1), data, targets.const_data_ptr<int64_t>(),
+                                     loss.mutable_data_ptr<float>(), gradient));
+  };
+  z.scalar_type() == at::kFloat ? run(z.mutable_data_ptr<float>()) : run(mutable_bits(z));
   return loss;
 }
 

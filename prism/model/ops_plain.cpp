@@ -1,3 +1,4 @@
+#include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_fused_rms_norm.h>
 #include <ATen/ops/_fused_rms_norm_backward.h>
@@ -5,7 +6,6 @@
 #include <ATen/ops/embedding_dense_backward.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/exp.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/silu.h>
@@ -79,13 +79,12 @@ std::pair<Tensor, Tensor> swiglu_backward(const Tensor& ds, const Tensor& ab) {
   return {dab, silu * b};
 }
 
-Tensor cross_entropy_(Tensor& z, const Tensor& targets, std::optional<at::ScalarType> gradient) {
+Tensor cross_entropy_(const Tensor& z, const Tensor& targets, bool gradient) {
   const Tensor column = targets.unsqueeze(1);
-  const Tensor log_p = at::_log_softmax(z, 1, /*half_to_float=*/false);
+  const Tensor log_p = at::_log_softmax(z.to(at::toOpMathType(z.scalar_type())), 1, /*half_to_float=*/false);
   if (gradient) {
-    z = at::empty(z.sizes(), z.options().dtype(*gradient));
-    at::exp_out(z, log_p);
-    z.scatter_(1, column, z.gather(1, column) - 1);
+    const Tensor p = log_p.exp();
+    z.copy_(p.scatter_(1, column, p.gather(1, column) - 1));
   }
   return log_p.gather(1, column).squeeze(1).neg_();
 }

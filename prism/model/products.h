@@ -8,9 +8,9 @@ namespace prism::model {
 
 // Matrix products whose operands may be bfloat16 while sums over them stay float32.
 
-// y ← x Wᵀ, y in float32.
+// y ← x Wᵀ, y in float32 or the type of x.
 inline void product_out(at::Tensor& y, const at::Tensor& x, const at::Tensor& W) {
-  if (x.scalar_type() == at::kFloat) {
+  if (x.scalar_type() == y.scalar_type()) {
     at::mm_out(y, x, W.t());
   } else {
     at::mm_out(y, x, W.t(), at::kFloat);

@@ -42,7 +42,8 @@ class KvCache {
 // θ^(−2i/head_dim).
 //
 // Weights are float32. Matrix products run in compute_dtype(): float32 on the CPU, bfloat16 on CUDA, where the residual
-// stream, norms, softmax and loss stay in float32.
+// stream stays in float32 and so do the sums inside norms, softmax and loss. Logits are bfloat16 where they are made
+// for gradients, float32 for a loss alone.
 class Qwen2 {
  public:
   // Checks the configuration. The weights depend on configuration and seed alone, not on threads, device or torch.
