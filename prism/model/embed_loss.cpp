@@ -41,18 +41,20 @@ struct Embed : Function<Embed> {
 };
 
 struct Norm : Function<Norm> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& g, const Numerics& numerics) {
-    const auto [n, r] = ops::rms_norm(x.reshape({-1, x.size(-1)}), g, numerics.eps, numerics.type);
-    ctx->save_for_backward({x, r, g});
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& y, const Tensor& g,
+                        const Numerics& numerics) {
+    const int64_t width = x.size(-1);
+    const auto [z, n, r] =
+        ops::rms_norm(x.reshape({-1, width}), y.reshape({-1, width}), g, numerics.eps, numerics.type);
+    ctx->save_for_backward({z, r, g});
     return n.view(x.sizes());
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
-    const int64_t width = saved[0].size(-1);
-    const auto [dx, dg, _] = ops::rms_norm_backward(gradients[0].reshape({-1, width}), saved[0].reshape({-1, width}),
-                                                    saved[1], saved[2], Tensor(), /*want_low=*/false);
-    return {dx.view_as(saved[0]), dg, Tensor()};
+    const auto &z = saved[0], &r = saved[1], &g = saved[2], &dn = gradients[0];
+    const auto [dz, dg, dy] = ops::rms_norm_backward(dn.reshape(z.sizes()), z, r, g, Tensor(), /*want_low=*/true);
+    return {dz.view_as(dn), dy.view_as(dn), dg, Tensor()};
   }
 };
 
@@ -107,7 +109,9 @@ std::tuple<Tensor, Tensor> embed(const Tensor& W, const Tensor& ids) {
   return {out[0], out[1]};
 }
 
-Tensor norm(const Tensor& x, const Tensor& g, const Numerics& numerics) { return Norm::apply(x, g, numerics); }
+Tensor norm(const Stream& stream, const Tensor& g, const Numerics& numerics) {
+  return Norm::apply(stream.x, stream.y, g, numerics);
+}
 
 Tensor linear_cross_entropy(const Tensor& h, const Tensor& H, const Tensor& targets, at::ScalarType type) {
   if (targets.is_cpu() && targets.numel() > 0) {

@@ -35,40 +35,48 @@ inline float fast_exp(float x) {
 
 }  // namespace
 
-PRISM_CLONES void rms_norm(Rows rows, int64_t width, const float* x, const float* g, double eps, float* n, float* r) {
+PRISM_CLONES void rms_norm(Rows rows, int64_t width, const float* x, const float* y, const float* g, double eps,
+                           float* z, float* n, float* r) {
   for (int64_t row = rows.begin; row < rows.end; ++row) {
-    const float* xi = x + row * width;
+    const float* zi = x + row * width;
     float* ni = n + row * width;
+    if (y != nullptr) {
+      const float* yi = y + row * width;
+      float* added = z + row * width;
+#pragma omp simd
+      for (int64_t j = 0; j < width; ++j) added[j] = zi[j] + yi[j];
+      zi = added;
+    }
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
-    for (int64_t j = 0; j < width; ++j) sum += xi[j] * xi[j];
+    for (int64_t j = 0; j < width; ++j) sum += zi[j] * zi[j];
     const auto ri = static_cast<float>(1 / std::sqrt(sum / static_cast<double>(width) + eps));
-    for (int64_t j = 0; j < width; ++j) ni[j] = xi[j] * ri * g[j];
+    for (int64_t j = 0; j < width; ++j) ni[j] = zi[j] * ri * g[j];
     r[row] = ri;
   }
 }
 
-PRISM_CLONES void rms_norm_backward(Rows rows, int64_t width, const float* dn, const float* x, const float* r,
-                                    const float* g, const float* a, float* dx, float* dg) {
+PRISM_CLONES void rms_norm_backward(Rows rows, int64_t width, const float* dn, const float* z, const float* r,
+                                    const float* g, const float* a, float* dz, float* dg) {
   for (int64_t row = rows.begin; row < rows.end; ++row) {
-    const float* xi = x + row * width;
+    const float* zi = z + row * width;
     const float* di = dn + row * width;
-    float* out = dx + row * width;
+    float* out = dz + row * width;
     const float ri = r[row];
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
-    for (int64_t j = 0; j < width; ++j) sum += di[j] * g[j] * xi[j];
+    for (int64_t j = 0; j < width; ++j) sum += di[j] * g[j] * zi[j];
     const float c = sum * ri * ri * ri / static_cast<float>(width);
     if (a != nullptr) {
       const float* ai = a + row * width;
 #pragma omp simd
-      for (int64_t j = 0; j < width; ++j) out[j] = ai[j] + (di[j] * g[j] * ri - xi[j] * c);
+      for (int64_t j = 0; j < width; ++j) out[j] = ai[j] + (di[j] * g[j] * ri - zi[j] * c);
     } else {
 #pragma omp simd
-      for (int64_t j = 0; j < width; ++j) out[j] = di[j] * g[j] * ri - xi[j] * c;
+      for (int64_t j = 0; j < width; ++j) out[j] = di[j] * g[j] * ri - zi[j] * c;
     }
 #pragma omp simd
-    for (int64_t j = 0; j < width; ++j) dg[j] += di[j] * xi[j] * ri;
+    for (int64_t j = 0; j < width; ++j) dg[j] += di[j] * zi[j] * ri;
   }
 }
 

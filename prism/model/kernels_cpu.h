@@ -10,12 +10,14 @@ struct Rows {
   int64_t begin, end;
 };
 
-// r = 1/√(mean(x²) + ε), n = x · r ⊙ g. x, n: (rows, width); r: (rows); g: (width).
-void rms_norm(Rows rows, int64_t width, const float* x, const float* g, double eps, float* n, float* r);
+// z = x + y, r = 1/√(mean(z²) + ε), n = z · r ⊙ g. x, y, z, n: (rows, width); r: (rows); g: (width). y may be null:
+// then z is x, and not written.
+void rms_norm(Rows rows, int64_t width, const float* x, const float* y, const float* g, double eps, float* z, float* n,
+              float* r);
 
-// dx = a + r · (dn ⊙ g) − x · r³/width · Σ(dn ⊙ g ⊙ x), where a (rows, width) may be null, and dg += Σ_rows dn ⊙ x · r.
-void rms_norm_backward(Rows rows, int64_t width, const float* dn, const float* x, const float* r, const float* g,
-                       const float* a, float* dx, float* dg);
+// dz = a + r · (dn ⊙ g) − z · r³/width · Σ(dn ⊙ g ⊙ z), where a (rows, width) may be null, and dg += Σ_rows dn ⊙ z · r.
+void rms_norm_backward(Rows rows, int64_t width, const float* dn, const float* z, const float* r, const float* g,
+                       const float* a, float* dz, float* dg);
 
 // Turns the pair (i, i + head_dim/2) of each head by the angle of the row's position: x, y (rows, heads, head_dim),
 // with row strides x_stride and y_stride; cosine, sine (positions, head_dim/2); the position of a row is row mod

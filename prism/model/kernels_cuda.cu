@@ -70,26 +70,32 @@ __device__ float warp_sum(float x) {
 
 // A row of 128·V numbers is held by one warp: lane l has V groups of four, at 4·(l + 32·i).
 template <int V>
-__global__ void __launch_bounds__(kThreads)
-    rms_norm_kernel(int64_t rows, const float* x, const float* g, float eps, Bfloat16* n, float* r) {
+__global__ void __launch_bounds__(kThreads) rms_norm_kernel(int64_t rows, Norm k) {
   constexpr int kWidth = 128 * V;
   const int lane = threadIdx.x % kWarp;
   const int64_t row = blockIdx.x * int64_t{kWarps} + threadIdx.x / kWarp;
   if (row >= rows) return;
-  float4 xv[V];
+  float4 z[V];
+#pragma unroll
+  for (int i = 0; i < V; ++i) z[i] = load(k.x + row * kWidth + 4 * (lane + kWarp * i));
+  if (k.y != nullptr) {
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const int64_t at = row * kWidth + 4 * (lane + kWarp * i);
+      z[i] = z[i] + load(k.y + at);
+      store(k.z + at, z[i]);
+    }
+  }
   float sum = 0;
 #pragma unroll
-  for (int i = 0; i < V; ++i) {
-    xv[i] = load(x + row * kWidth + 4 * (lane + kWarp * i));
-    sum += dot(xv[i], xv[i]);
-  }
-  const float ri = rsqrtf(warp_sum(sum) / kWidth + eps);
+  for (int i = 0; i < V; ++i) sum += dot(z[i], z[i]);
+  const float ri = rsqrtf(warp_sum(sum) / kWidth + k.eps);
 #pragma unroll
   for (int i = 0; i < V; ++i) {
     const int column = 4 * (lane + kWarp * i);
-    store(n + row * kWidth + column, xv[i] * ri * load(g + column));
+    store(k.n + row * kWidth + column, z[i] * ri * load(k.g + column));
   }
-  if (lane == 0) r[row] = ri;
+  if (lane == 0) k.r[row] = ri;
 }
 
 template <int V>
@@ -100,25 +106,25 @@ __global__ void __launch_bounds__(kThreads) rms_norm_backward_kernel(int64_t row
   float4 dg[V] = {};
   for (int64_t row = blockIdx.x * int64_t{kWarps} + warp; row < rows; row += gridDim.x * int64_t{kWarps}) {
     const float ri = k.r[row];
-    float4 xv[V], d[V];
+    float4 z[V], d[V];
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < V; ++i) {
       const int column = 4 * (lane + kWarp * i);
-      xv[i] = load(k.x + row * kWidth + column);
+      z[i] = load(k.z + row * kWidth + column);
       d[i] = load(k.dn + row * kWidth + column);
-      dg[i] = dg[i] + d[i] * xv[i] * ri;
+      dg[i] = dg[i] + d[i] * z[i] * ri;
       d[i] = d[i] * load(k.g + column);
-      sum += dot(d[i], xv[i]);
+      sum += dot(d[i], z[i]);
     }
     const float c = warp_sum(sum) * ri * ri * ri / kWidth;
 #pragma unroll
     for (int i = 0; i < V; ++i) {
       const int64_t at = row * kWidth + 4 * (lane + kWarp * i);
-      float4 dx = d[i] * ri - xv[i] * c;
-      if (k.a != nullptr) dx = dx + load(k.a + at);
-      store(k.dx + at, dx);
-      if (k.low != nullptr) store(k.low + at, dx);
+      float4 dz = d[i] * ri - z[i] * c;
+      if (k.a != nullptr) dz = dz + load(k.a + at);
+      store(k.dz + at, dz);
+      if (k.low != nullptr) store(k.low + at, dz);
     }
   }
   for (int turn = 0; turn < kWarps; ++turn) {  // one warp after the other: a fixed order
@@ -319,11 +325,10 @@ bool supports_width(int64_t width) {
   return width % 128 == 0 && ((v >= 1 && v <= 8) || v == 10 || v == 12 || v == 16);
 }
 
-int rms_norm(Target target, int64_t rows, int64_t width, const float* x, const float* g, float eps, Bfloat16* n,
-             float* r) {
+int rms_norm(Target target, int64_t rows, int64_t width, const Norm& arguments) {
   return on_device(target, [&](cudaStream_t stream) {
     with_width(width, [&]<int V>() {
-      rms_norm_kernel<V><<<blocks_for(rows, kWarps), kThreads, 0, stream>>>(rows, x, g, eps, n, r);
+      rms_norm_kernel<V><<<blocks_for(rows, kWarps), kThreads, 0, stream>>>(rows, arguments);
     });
   });
 }

@@ -22,15 +22,24 @@ const char* error_text(int error);
 // What the kernels can do: widths 128 · {1 … 8, 10, 12, 16}; head_dim, mlp and vocabulary multiples of 8.
 bool supports_width(int64_t width);
 
-int rms_norm(Target target, int64_t rows, int64_t width, const float* x, const float* g, float eps, Bfloat16* n,
-             float* r);
+// y may be null; z is then x, and not written.
+struct Norm {
+  const float* x;
+  const Bfloat16* y;
+  const float* g;
+  float eps;
+  float* z;
+  Bfloat16* n;
+  float* r;
+};
+int rms_norm(Target target, int64_t rows, int64_t width, const Norm& arguments);
 
-// Rows of `parts` (norm_parts, width) sum to dg. a and low, the rounded dx, may be null.
+// Rows of `parts` (norm_parts, width) sum to dg. a and low, the rounded dz, may be null.
 int64_t norm_parts(int64_t rows);
 struct NormBackward {
   const Bfloat16* dn;
-  const float *x, *r, *g, *a;
-  float* dx;
+  const float *z, *r, *g, *a;
+  float* dz;
   Bfloat16* low;
   float* parts;
 };

@@ -12,7 +12,7 @@ const char* error_text(int /*error*/) { return "built without CUDA"; }
 bool supports_width(int64_t /*width*/) { return false; }
 int64_t norm_parts(int64_t /*rows*/) { return 0; }
 
-int rms_norm(Target, int64_t, int64_t, const float*, const float*, float, Bfloat16*, float*) { return kNotSupported; }
+int rms_norm(Target, int64_t, int64_t, const Norm&) { return kNotSupported; }
 int rms_norm_backward(Target, int64_t, int64_t, const NormBackward&) { return kNotSupported; }
 int rope(Target, const Heads&, Bfloat16*) { return kNotSupported; }
 int rope_backward(Target, const Heads&, const HeadsView&, const HeadsView&, const HeadsView&, Bfloat16*) {

@@ -18,31 +18,37 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-Tensor rows(const Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+Tensor rows(const Tensor& x) { return x.defined() ? x.reshape({-1, x.size(-1)}) : x; }
 
 struct AttentionInput : Function<AttentionInput> {
-  static variable_list forward(AutogradContext* ctx, const Tensor& x, at::TensorList /*parameters*/, const Layer& l,
-                               const Rotation& rotation, const Numerics& numerics) {
+  static variable_list forward(AutogradContext* ctx, const Tensor& x, const std::optional<Tensor>& y_or_none,
+                               at::TensorList /*parameters*/, const Layer& l, const Rotation& rotation,
+                               const Numerics& numerics) {
+    const Tensor y = y_or_none.value_or(Tensor());
     const int64_t B = x.size(0), T = x.size(1), D = 2 * rotation.cosine.size(1);
     const int64_t H = l.bq.size(0) / D, K = l.bk.size(0) / D;
     const Tensor W = l.Wqkv.to(numerics.type);
-    const auto [n, r] = ops::rms_norm(rows(x), l.input_norm, numerics.eps, numerics.type);
+    const auto [z_rows, n, r] = ops::rms_norm(rows(x), rows(y), l.input_norm, numerics.eps, numerics.type);
+    const Tensor z = y.defined() ? z_rows.view_as(x) : x;
     const Tensor qkv = at::addmm(l.bqkv.to(numerics.type), n, W.t()).view({B, T, H + 2 * K, D});
     ops::rope_(qkv, K, rotation.cosine, rotation.sine);
-    ctx->save_for_backward({x, n, r, l.input_norm, W, rotation.cosine, rotation.sine});
+    ctx->saved_data["has_y"] = y.defined();
+    ctx->save_for_backward({z, n, r, l.input_norm, W, rotation.cosine, rotation.sine});
     const auto heads = [&](int64_t first, int64_t count) { return qkv.narrow(2, first, count).transpose(1, 2); };
-    return {heads(0, H), heads(H, K), heads(H + K, K), x};
+    return {heads(0, H), heads(H, K), heads(H + K, K), z};
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
-    const auto &x = saved[0], &n = saved[1], &r = saved[2], &g = saved[3], &W = saved[4];
-    const auto &dq = gradients[0], &dk = gradients[1], &dv = gradients[2], &dx_past = gradients[3];
+    const auto &z = saved[0], &n = saved[1], &r = saved[2], &g = saved[3], &W = saved[4];
+    const auto &dq = gradients[0], &dk = gradients[1], &dv = gradients[2], &dz_past = gradients[3];
     const Tensor dqkv = ops::rope_backward(dq, dk, dv, saved[5], saved[6]);
     const Tensor dW = weight_gradient(dqkv, n), db = dqkv.sum(0, /*keepdim=*/false, at::kFloat);
-    const auto [dx, dg, _] = ops::rms_norm_backward(at::mm(dqkv, W), rows(x), r, g, rows(dx_past), /*want_low=*/false);
+    const bool has_y = ctx->saved_data["has_y"].toBool();
+    const auto [dz, dg, dy] = ops::rms_norm_backward(at::mm(dqkv, W), rows(z), r, g, rows(dz_past), has_y);
     const int64_t q = dq.size(1) * dq.size(3), k = dk.size(1) * dk.size(3);
-    return {dx.view_as(x),
+    return {dz.view_as(z),
+            has_y ? dy.view_as(z) : Tensor(),
             dg,
             dW.narrow(0, 0, q),
             dW.narrow(0, q, k),
@@ -57,35 +63,34 @@ struct AttentionInput : Function<AttentionInput> {
 };
 
 struct AttentionOutputAndMlp : Function<AttentionOutputAndMlp> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& o, at::TensorList /*parameters*/,
-                        const Layer& l, const Numerics& numerics) {
+  static variable_list forward(AutogradContext* ctx, const Tensor& x, const Tensor& o, at::TensorList /*parameters*/,
+                               const Layer& l, const Numerics& numerics) {
     const Tensor Wo = l.Wo.to(numerics.type), Wgu = l.Wgu.to(numerics.type), Wdown = l.Wdown.to(numerics.type);
     const Tensor o_rows = o.transpose(1, 2).reshape({x.size(0) * x.size(1), Wo.size(1)});
-    const Tensor y = add_product(rows(x), o_rows, Wo);
-    const auto [n, r] = ops::rms_norm(y, l.post_norm, numerics.eps, numerics.type);
+    const auto [z, n, r] = ops::rms_norm(rows(x), at::mm(o_rows, Wo.t()), l.post_norm, numerics.eps, numerics.type);
     const Tensor gu = at::mm(n, Wgu.t());
-    ctx->save_for_backward({o, y, n, r, gu, l.post_norm, Wo, Wgu, Wdown});
-    return add_product(y, ops::swiglu(gu), Wdown).view_as(x);
+    ctx->save_for_backward({o, z, n, r, gu, l.post_norm, Wo, Wgu, Wdown});
+    return {z.view_as(x), at::mm(ops::swiglu(gu), Wdown.t()).view_as(x)};
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
-    const auto &o = saved[0], &y = saved[1], &n = saved[2], &r = saved[3], &gu = saved[4], &g = saved[5];
+    const auto &o = saved[0], &z = saved[1], &n = saved[2], &r = saved[3], &gu = saved[4], &g = saved[5];
     const auto &Wo = saved[6], &Wgu = saved[7], &Wdown = saved[8];
-    const Tensor dz = rows(gradients[0]), dz_low = dz.to(Wo.scalar_type());
-    const auto [dgu, s] = ops::swiglu_backward(at::mm(dz_low, Wdown), gu);
-    const auto [dy, dg, dy_low] = ops::rms_norm_backward(at::mm(dgu, Wgu), y, r, g, dz, /*want_low=*/true);
-    const Tensor o_rows = o.transpose(1, 2).reshape({dz.size(0), Wo.size(1)});
+    const Tensor dz_past = rows(gradients[0]), dy = rows(gradients[1]);
+    const auto [dgu, s] = ops::swiglu_backward(at::mm(dy, Wdown), gu);
+    const auto [dz, dg, dz_low] = ops::rms_norm_backward(at::mm(dgu, Wgu), z, r, g, dz_past, /*want_low=*/true);
+    const Tensor o_rows = o.transpose(1, 2).reshape({z.size(0), Wo.size(1)});
     const Tensor dWgu = weight_gradient(dgu, n);
-    const Tensor d_o = at::mm(dy_low, Wo).view(o.transpose(1, 2).sizes()).transpose(1, 2);
+    const Tensor d_o = at::mm(dz_low, Wo).view(o.transpose(1, 2).sizes()).transpose(1, 2);
     const int64_t mlp = Wdown.size(1);
-    return {dy.view_as(gradients[0]),
+    return {dz.view_as(gradients[0]),
             d_o,
-            weight_gradient(dy_low, o_rows),
+            weight_gradient(dz_low, o_rows),
             dg,
             dWgu.narrow(0, 0, mlp),
             dWgu.narrow(0, mlp, mlp),
-            weight_gradient(dz_low, s),
+            weight_gradient(dy, s),
             Tensor(),
             Tensor()};
   }
@@ -93,10 +98,12 @@ struct AttentionOutputAndMlp : Function<AttentionOutputAndMlp> {
 
 }  // namespace
 
-std::tuple<Tensor, Tensor, Tensor, Tensor> attention_input(const Tensor& x, const Layer& l, const Rotation& rotation,
-                                                           const Numerics& numerics) {
+std::tuple<Tensor, Tensor, Tensor, Tensor> attention_input(const Stream& stream, const Layer& l,
+                                                           const Rotation& rotation, const Numerics& numerics) {
   const Tensor parameters[] = {l.input_norm, l.Wq, l.Wk, l.Wv, l.bq, l.bk, l.bv};
-  const auto out = AttentionInput::apply(x, at::TensorList(parameters), l, rotation, numerics);
+  // An undefined tensor is no input that autograd accepts, an optional one is.
+  const auto out =
+      AttentionInput::apply(stream.x, std::optional(stream.y), at::TensorList(parameters), l, rotation, numerics);
   return {out[0], out[1], out[2], out[3]};
 }
 
@@ -108,14 +115,15 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v) {
                                           /*enable_gqa=*/q.size(1) != k.size(1));
 }
 
-Tensor attention_output_and_mlp(const Tensor& x, const Tensor& o, const Layer& l, const Numerics& numerics) {
+Stream attention_output_and_mlp(const Tensor& x, const Tensor& o, const Layer& l, const Numerics& numerics) {
   const Tensor parameters[] = {l.Wo, l.post_norm, l.Wgate, l.Wup, l.Wdown};
-  return AttentionOutputAndMlp::apply(x, o, at::TensorList(parameters), l, numerics);
+  const auto out = AttentionOutputAndMlp::apply(x, o, at::TensorList(parameters), l, numerics);
+  return {out[0], out[1]};
 }
 
-Tensor layer_forward(const Tensor& x, const Layer& layer, const Rotation& rotation, const Numerics& numerics) {
-  const auto [q, k, v, x_past] = attention_input(x, layer, rotation, numerics);
-  return attention_output_and_mlp(x_past, attention(q, k, v), layer, numerics);
+Stream layer_forward(const Stream& stream, const Layer& layer, const Rotation& rotation, const Numerics& numerics) {
+  const auto [q, k, v, x] = attention_input(stream, layer, rotation, numerics);
+  return attention_output_and_mlp(x, attention(q, k, v), layer, numerics);
 }
 
 }  // namespace prism::model

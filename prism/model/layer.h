@@ -30,26 +30,33 @@ struct Numerics {
   at::ScalarType type = at::kFloat;  // of the matrix products
 };
 
+// The residual stream x + y: y, in the type of the products, is what the part before has to add, and undefined before
+// the first layer. The norm that follows adds it: a product that adds would read and write float32, and copy x first.
+struct Stream {
+  Tensor x, y;
+};
+
 // Rows of W, and W itself for the head. ids: (B, T) int64 → x: (B, T, width).
 std::tuple<Tensor, Tensor> embed(const Tensor& W, const Tensor& ids);
 
-// q, k, v = rope(Wq n + bq), rope(Wk n + bk), Wv n + bv with n = rms_norm(x), as (B, heads, T, head_dim), and x.
-std::tuple<Tensor, Tensor, Tensor, Tensor> attention_input(const Tensor& x, const Layer& layer,
+// q, k, v = rope(Wq n + bq), rope(Wk n + bk), Wv n + bv with n = rms_norm(x + y), as (B, heads, T, head_dim), and x +
+// y.
+std::tuple<Tensor, Tensor, Tensor, Tensor> attention_input(const Stream& stream, const Layer& layer,
                                                            const Rotation& rotation, const Numerics& numerics);
 
 // softmax(q kᵀ/√head_dim) v, causal: the T queries are the last of the keys' positions. (B, heads, T, head_dim).
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v);
 
-// y + Wdown (silu(Wgate n) ⊙ Wup n) with y = x + Wo o and n = rms_norm(y). o: (B, heads, T, head_dim).
-Tensor attention_output_and_mlp(const Tensor& x, const Tensor& o, const Layer& layer, const Numerics& numerics);
+// z = x + Wo o and, with n = rms_norm(z), Wdown (silu(Wgate n) ⊙ Wup n). o: (B, heads, T, head_dim).
+Stream attention_output_and_mlp(const Tensor& x, const Tensor& o, const Layer& layer, const Numerics& numerics);
 
-Tensor layer_forward(const Tensor& x, const Layer& layer, const Rotation& rotation, const Numerics& numerics);
+Stream layer_forward(const Stream& stream, const Layer& layer, const Rotation& rotation, const Numerics& numerics);
 
-// layer_forward that keeps x alone and computes the rest again in the backward pass.
-Tensor layer_recomputed(const Tensor& x, const Layer& layer, const Rotation& rotation, const Numerics& numerics);
+// layer_forward that keeps its input alone and computes the rest again in the backward pass.
+Stream layer_recomputed(const Stream& stream, const Layer& layer, const Rotation& rotation, const Numerics& numerics);
 
-// rms_norm(x) ⊙ g over the last dimension.
-Tensor norm(const Tensor& x, const Tensor& g, const Numerics& numerics);
+// rms_norm(x + y) ⊙ g over the last dimension.
+Tensor norm(const Stream& stream, const Tensor& g, const Numerics& numerics);
 
 // The mean cross-entropy of softmax(H h) and the targets; h: (rows, width), H: (vocab, width), targets: (rows) int64.
 // Logits are made for a piece of the rows at a time, and so are their gradients, in the forward pass already.

@@ -34,40 +34,40 @@ Tensor token_rows(const Tensor& x) { return x.transpose(1, 2).contiguous(); }
 
 }  // namespace
 
-std::pair<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& g, double eps, at::ScalarType type) {
+Normed rms_norm(const Tensor& x, const Tensor& y, const Tensor& g, double eps, at::ScalarType type) {
   if (cuda::usable(x, at::kFloat, type == at::kBFloat16 && model::cuda::supports_width(x.size(1)))) {
-    return cuda::rms_norm(x, g, eps);
+    return cuda::rms_norm(x, y, g, eps);
   }
-  if (!on_cpu(x)) return plain::rms_norm(x, g, eps, type);
+  if (!on_cpu(x)) return plain::rms_norm(x, y, g, eps, type);
   const int64_t width = x.size(1);
-  const Tensor in = x.contiguous();
-  Tensor n = at::empty_like(in), r = at::empty({x.size(0)}, x.options());
+  const Tensor in = x.contiguous(), added = y.defined() ? y.contiguous() : y;
+  Tensor z = y.defined() ? at::empty_like(in) : in, n = at::empty_like(in), r = at::empty({x.size(0)}, x.options());
   for_rows(x.size(0), width, [&](Rows rows) {
-    kernels::rms_norm(rows, width, in.const_data_ptr<float>(), g.const_data_ptr<float>(), eps, n.data_ptr<float>(),
-                      r.data_ptr<float>());
+    kernels::rms_norm(rows, width, in.const_data_ptr<float>(), y.defined() ? added.const_data_ptr<float>() : nullptr,
+                      g.const_data_ptr<float>(), eps, z.data_ptr<float>(), n.data_ptr<float>(), r.data_ptr<float>());
   });
-  return {n, r};
+  return {z, n, r};
 }
 
-NormGradient rms_norm_backward(const Tensor& dn, const Tensor& x, const Tensor& r, const Tensor& g, const Tensor& a,
+NormGradient rms_norm_backward(const Tensor& dn, const Tensor& z, const Tensor& r, const Tensor& g, const Tensor& a,
                                bool want_low) {
-  if (cuda::usable(dn, at::kBFloat16, model::cuda::supports_width(x.size(1)))) {
-    return cuda::rms_norm_backward(dn, x, r, g, a, want_low);
+  if (cuda::usable(dn, at::kBFloat16, model::cuda::supports_width(z.size(1)))) {
+    return cuda::rms_norm_backward(dn, z, r, g, a, want_low);
   }
-  if (!on_cpu(x)) return plain::rms_norm_backward(dn, x, r, g, a, want_low);
+  if (!on_cpu(z)) return plain::rms_norm_backward(dn, z, r, g, a, want_low);
   constexpr int64_t kBlock = 64;  // rows that are summed into one part of dg, so that it is the same for any threads
-  const int64_t count = x.size(0), width = x.size(1), blocks = (count + kBlock - 1) / kBlock;
-  const Tensor d = dn.contiguous(), in = x.contiguous(), past = a.defined() ? a.contiguous() : a;
-  Tensor dx = at::empty_like(in), parts = at::zeros({blocks, width}, x.options());
+  const int64_t count = z.size(0), width = z.size(1), blocks = (count + kBlock - 1) / kBlock;
+  const Tensor d = dn.contiguous(), in = z.contiguous(), past = a.defined() ? a.contiguous() : a;
+  Tensor dz = at::empty_like(in), parts = at::zeros({blocks, width}, z.options());
   for_rows(blocks, kBlock * width, [&](Rows part) {
     for (int64_t i = part.begin; i < part.end; ++i) {
       kernels::rms_norm_backward({i * kBlock, std::min(count, (i + 1) * kBlock)}, width, d.const_data_ptr<float>(),
                                  in.const_data_ptr<float>(), r.const_data_ptr<float>(), g.const_data_ptr<float>(),
-                                 past.defined() ? past.const_data_ptr<float>() : nullptr, dx.data_ptr<float>(),
+                                 past.defined() ? past.const_data_ptr<float>() : nullptr, dz.data_ptr<float>(),
                                  parts.data_ptr<float>() + i * width);
     }
   });
-  return {dx, parts.sum(0), dx};
+  return {dz, parts.sum(0), dz};
 }
 
 void rope_(const Tensor& qkv, int64_t kv_heads, const Tensor& cosine, const Tensor& sine) {

@@ -12,17 +12,21 @@ namespace prism::model::ops {
 
 using at::Tensor;
 
-// n = x · r ⊙ g with r = 1/√(mean(x²) + ε): (n in `type`, r in float32). x: (rows, width), g: (width).
-std::pair<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& g, double eps, at::ScalarType type);
+// z = x + y and n = z · r ⊙ g with r = 1/√(mean(z²) + ε). x: (rows, width) float32, y: the same shape in `type`, or
+// undefined for z = x, g: (width). n is in `type`, z and r in float32.
+struct Normed {
+  Tensor z, n, r;
+};
+Normed rms_norm(const Tensor& x, const Tensor& y, const Tensor& g, double eps, at::ScalarType type);
 
 struct NormGradient {
-  Tensor dx, dg;
-  Tensor low;  // dx in the type of dn
+  Tensor dz, dg;
+  Tensor low;  // dz in the type of dn: the gradient of y
 };
 
-// The gradients of the above. a (rows, width) is the gradient that goes past the norm, which is added to dx; it may be
+// The gradients of the above. a (rows, width) is the gradient that goes past the norm, which is added to dz; it may be
 // undefined. `low` is made where it is wanted.
-NormGradient rms_norm_backward(const Tensor& dn, const Tensor& x, const Tensor& r, const Tensor& g, const Tensor& a,
+NormGradient rms_norm_backward(const Tensor& dn, const Tensor& z, const Tensor& r, const Tensor& g, const Tensor& a,
                                bool want_low);
 
 // Turns the query and key heads of qkv (B, T, heads + 2 · kv_heads, head_dim) in place: of each head, the pair
@@ -48,8 +52,8 @@ void add_rows_(Tensor& W, const Tensor& ids, const Tensor& x);
 
 // The same set twice more. `plain` has add_rows_ too; on CUDA that is the only one.
 namespace plain {
-std::pair<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& g, double eps, at::ScalarType type);
-NormGradient rms_norm_backward(const Tensor& dn, const Tensor& x, const Tensor& r, const Tensor& g, const Tensor& a,
+Normed rms_norm(const Tensor& x, const Tensor& y, const Tensor& g, double eps, at::ScalarType type);
+NormGradient rms_norm_backward(const Tensor& dn, const Tensor& z, const Tensor& r, const Tensor& g, const Tensor& a,
                                bool want_low);
 void rope_(const Tensor& qkv, int64_t kv_heads, const Tensor& cosine, const Tensor& sine);
 Tensor rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& cosine, const Tensor& sine);
@@ -63,8 +67,8 @@ namespace cuda {
 // Whether x is on a GPU that the kernels are for, of this type; what else each of them asks for is in kernels_cuda.h.
 bool usable(const Tensor& x, at::ScalarType type, bool sizes_fit);
 
-std::pair<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& g, double eps);
-NormGradient rms_norm_backward(const Tensor& dn, const Tensor& x, const Tensor& r, const Tensor& g, const Tensor& a,
+Normed rms_norm(const Tensor& x, const Tensor& y, const Tensor& g, double eps);
+NormGradient rms_norm_backward(const Tensor& dn, const Tensor& z, const Tensor& r, const Tensor& g, const Tensor& a,
                                bool want_low);
 void rope_(const Tensor& qkv, int64_t kv_heads, const Tensor& cosine, const Tensor& sine);
 Tensor rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& cosine, const Tensor& sine);

@@ -42,30 +42,37 @@ bool usable(const Tensor& x, at::ScalarType type, bool sizes_fit) {
          model::cuda::available(x.device().index());
 }
 
-std::pair<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& g, double eps) {
-  const Tensor in = x.contiguous();
-  Tensor n = at::empty(x.sizes(), low(x)), r = at::empty({x.size(0)}, x.options());
-  check(model::cuda::rms_norm(target_of(x), x.size(0), x.size(1), floats(in), floats(g), static_cast<float>(eps),
-                              mutable_bits(n), r.mutable_data_ptr<float>()));
-  return {n, r};
+Normed rms_norm(const Tensor& x, const Tensor& y, const Tensor& g, double eps) {
+  const Tensor in = x.contiguous(), added = y.defined() ? y.contiguous() : y;
+  const Tensor z = y.defined() ? at::empty_like(in) : in;
+  const Tensor n = at::empty(x.sizes(), low(x)), r = at::empty({x.size(0)}, x.options());
+  check(model::cuda::rms_norm(target_of(x), x.size(0), x.size(1),
+                              {.x = floats(in),
+                               .y = y.defined() ? bits(added) : nullptr,
+                               .g = floats(g),
+                               .eps = static_cast<float>(eps),
+                               .z = z.mutable_data_ptr<float>(),
+                               .n = mutable_bits(n),
+                               .r = r.mutable_data_ptr<float>()}));
+  return {z, n, r};
 }
 
-NormGradient rms_norm_backward(const Tensor& dn, const Tensor& x, const Tensor& r, const Tensor& g, const Tensor& a,
+NormGradient rms_norm_backward(const Tensor& dn, const Tensor& z, const Tensor& r, const Tensor& g, const Tensor& a,
                                bool want_low) {
-  const int64_t rows = x.size(0), width = x.size(1);
-  const Tensor d = dn.contiguous(), in = x.contiguous(), past = a.defined() ? a.contiguous() : a;
-  const Tensor dx = at::empty_like(in), dx_low = want_low ? at::empty(x.sizes(), low(x)) : Tensor();
-  const Tensor parts = at::empty({model::cuda::norm_parts(rows), width}, x.options());
-  check(model::cuda::rms_norm_backward(target_of(x), rows, width,
+  const int64_t rows = z.size(0), width = z.size(1);
+  const Tensor d = dn.contiguous(), in = z.contiguous(), past = a.defined() ? a.contiguous() : a;
+  const Tensor dz = at::empty_like(in), dz_low = want_low ? at::empty(z.sizes(), low(z)) : Tensor();
+  const Tensor parts = at::empty({model::cuda::norm_parts(rows), width}, z.options());
+  check(model::cuda::rms_norm_backward(target_of(z), rows, width,
                                        {.dn = bits(d),
-                                        .x = floats(in),
+                                        .z = floats(in),
                                         .r = floats(r),
                                         .g = floats(g),
                                         .a = past.defined() ? floats(past) : nullptr,
-                                        .dx = dx.mutable_data_ptr<float>(),
-                                        .low = want_low ? mutable_bits(dx_low) : nullptr,
+                                        .dz = dz.mutable_data_ptr<float>(),
+                                        .low = want_low ? mutable_bits(dz_low) : nullptr,
                                         .parts = parts.mutable_data_ptr<float>()}));
-  return {dx, parts.sum(0), dx_low};
+  return {dz, parts.sum(0), dz_low};
 }
 
 void rope_(const Tensor& qkv, int64_t kv_heads, const Tensor& cosine, const Tensor& sine) {

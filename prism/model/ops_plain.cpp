@@ -27,27 +27,28 @@ void turn(const Tensor& x, const Tensor& y, const Tensor& cosine, const Tensor& 
 
 }  // namespace
 
-std::pair<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& g, double eps, at::ScalarType type) {
-  if (x.is_cuda()) {
-    auto [n, r] = at::_fused_rms_norm(x, {x.size(1)}, g, eps);
-    return {n.to(type), r};
+Normed rms_norm(const Tensor& x, const Tensor& y, const Tensor& g, double eps, at::ScalarType type) {
+  const Tensor z = y.defined() ? x + y : x;
+  if (z.is_cuda()) {
+    auto [n, r] = at::_fused_rms_norm(z, {z.size(1)}, g, eps);
+    return {z, n.to(type), r};
   }
-  const Tensor r = (x.square().mean(1) + eps).rsqrt();
-  return {(x * r.unsqueeze(1) * g).to(type), r};
+  const Tensor r = (z.square().mean(1) + eps).rsqrt();
+  return {z, (z * r.unsqueeze(1) * g).to(type), r};
 }
 
-NormGradient rms_norm_backward(const Tensor& dn, const Tensor& x, const Tensor& r, const Tensor& g, const Tensor& a,
+NormGradient rms_norm_backward(const Tensor& dn, const Tensor& z, const Tensor& r, const Tensor& g, const Tensor& a,
                                bool want_low) {
-  Tensor dx, dg;
-  if (x.is_cuda()) {
-    std::tie(dx, dg) = at::_fused_rms_norm_backward(dn.to(x.scalar_type()), x, {x.size(1)}, r, g, {true, true});
+  Tensor dz, dg;
+  if (z.is_cuda()) {
+    std::tie(dz, dg) = at::_fused_rms_norm_backward(dn.to(z.scalar_type()), z, {z.size(1)}, r, g, {true, true});
   } else {
-    const Tensor d = dn.to(x.scalar_type()), ri = r.unsqueeze(1);
-    dx = d * g * ri - x * ri.pow(3) * (d * g * x).mean(1, /*keepdim=*/true);
-    dg = (d * x * ri).sum(0);
+    const Tensor d = dn.to(z.scalar_type()), ri = r.unsqueeze(1);
+    dz = d * g * ri - z * ri.pow(3) * (d * g * z).mean(1, /*keepdim=*/true);
+    dg = (d * z * ri).sum(0);
   }
-  if (a.defined()) dx.add_(a);
-  return {dx, dg, want_low ? dx.to(dn.scalar_type()) : Tensor()};
+  if (a.defined()) dz.add_(a);
+  return {dz, dg, want_low ? dz.to(dn.scalar_type()) : Tensor()};
 }
 
 void rope_(const Tensor& qkv, int64_t kv_heads, const Tensor& cosine, const Tensor& sine) {

@@ -31,9 +31,4 @@ inline void add_weight_gradient_(at::Tensor& dW, const at::Tensor& dy, const at:
   }
 }
 
-// x + a Wᵀ, x in float32.
-inline at::Tensor add_product(const at::Tensor& x, const at::Tensor& a, const at::Tensor& W) {
-  return a.scalar_type() == at::kFloat ? at::addmm(x, a, W.t()) : at::addmm(x, a, W.t(), at::kFloat);
-}
-
 }  // namespace prism::model

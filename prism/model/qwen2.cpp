@@ -106,28 +106,29 @@ Qwen2::Hidden Qwen2::hidden(const Tensor& ids, KvCache* cache) const {
                     ids.sizes());
   if (cache != nullptr) cache->check(ids);
   const Rotation positions = rotation(cache != nullptr ? cache->length_ : 0, ids.size(1));
-  auto [x, head] = embed(embedding_, ids.to(at::kLong));
+  const auto [x, head] = embed(embedding_, ids.to(at::kLong));
+  Stream stream = {x, Tensor()};
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (cache != nullptr) {
-      x = cached_layer(x, i, positions, *cache);
+      stream = cached_layer(stream, i, positions, *cache);
     } else if (recompute_ && at::GradMode::is_enabled()) {
-      x = layer_recomputed(x, layers_[i], positions, numerics());
+      stream = layer_recomputed(stream, layers_[i], positions, numerics());
     } else {
-      x = layer_forward(x, layers_[i], positions, numerics());
+      stream = layer_forward(stream, layers_[i], positions, numerics());
     }
   }
   if (cache != nullptr) cache->length_ += ids.size(1);
-  return {norm(x, final_norm_, numerics()), config_.tied ? head : head_};
+  return {norm(stream, final_norm_, numerics()), config_.tied ? head : head_};
 }
 
-Tensor Qwen2::cached_layer(const Tensor& x, size_t index, const Rotation& positions, KvCache& cache) const {
-  const auto [q, k, v, x_past] = attention_input(x, layers_[index], positions, numerics());
+Stream Qwen2::cached_layer(const Stream& stream, size_t index, const Rotation& positions, KvCache& cache) const {
+  const auto [q, k, v, x] = attention_input(stream, layers_[index], positions, numerics());
   const int64_t seen = cache.length_, T = x.size(1);
   const Tensor keys = cache.keys_[static_cast<int64_t>(index)], values = cache.values_[static_cast<int64_t>(index)];
   keys.narrow(2, seen, T).copy_(k);
   values.narrow(2, seen, T).copy_(v);
   const Tensor o = attention(q, keys.narrow(2, 0, seen + T), values.narrow(2, 0, seen + T));
-  return attention_output_and_mlp(x_past, o, layers_[index], numerics());
+  return attention_output_and_mlp(x, o, layers_[index], numerics());
 }
 
 Tensor Qwen2::logits(const Tensor& h, const Tensor& head) const {

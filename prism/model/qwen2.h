@@ -89,7 +89,7 @@ class Qwen2 {
   };
   Hidden hidden(const Tensor& ids, KvCache* cache) const;  // appends to the cache
   Tensor logits(const Tensor& h, const Tensor& head) const;
-  Tensor cached_layer(const Tensor& x, size_t index, const Rotation& positions, KvCache& cache) const;
+  Stream cached_layer(const Stream& stream, size_t index, const Rotation& positions, KvCache& cache) const;
   Rotation rotation(int64_t first, int64_t count) const;
   Numerics numerics() const { return {config_.rms_eps, compute_dtype_}; }
   std::vector<Tensor*> parameter_slots();  // in the order of parameter_shapes

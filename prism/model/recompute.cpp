@@ -10,7 +10,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// What the second computation needs besides x; the tensors are shared with the model.
+// What the second computation needs besides its stream; the tensors are shared with the model.
 struct Inputs : torch::CustomClassHolder {
   Inputs(Layer l, Rotation r, const Numerics& n) : layer(std::move(l)), rotation(std::move(r)), numerics(n) {}
   Layer layer;
@@ -23,30 +23,39 @@ variable_list parameters(const Layer& l) {
 }
 
 struct RecomputedLayer : torch::autograd::Function<RecomputedLayer> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& x, at::TensorList /*parameters*/,
-                        const c10::intrusive_ptr<Inputs>& inputs) {
-    ctx->save_for_backward({x});
+  static variable_list forward(AutogradContext* ctx, const Tensor& x, at::TensorList /*parameters*/,
+                               const std::optional<Tensor>& y_or_none, const c10::intrusive_ptr<Inputs>& inputs) {
+    const Tensor y = y_or_none.value_or(Tensor());
+    ctx->save_for_backward({x, y});
     ctx->saved_data["inputs"] = at::IValue::make_capsule(inputs);
-    return layer_forward(x, inputs->layer, inputs->rotation, inputs->numerics);
+    const Stream out = layer_forward({x, y}, inputs->layer, inputs->rotation, inputs->numerics);
+    return {out.x, out.y};
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto inputs = c10::static_intrusive_pointer_cast<Inputs>(ctx->saved_data["inputs"].toCapsule());
+    const auto saved = ctx->get_saved_variables();
     const at::AutoGradMode with_gradients(true);
-    variable_list wanted = {ctx->get_saved_variables()[0].detach().requires_grad_(true)};
-    const Tensor z = layer_forward(wanted[0], inputs->layer, inputs->rotation, inputs->numerics);
-    for (const Tensor& parameter : parameters(inputs->layer)) wanted.push_back(parameter);
-    variable_list result = torch::autograd::grad({z}, wanted, {gradients[0]});
-    result.emplace_back();
+    const auto fresh = [](const Tensor& t) { return t.defined() ? t.detach().requires_grad_(true) : t; };
+    const Stream in = {fresh(saved[0]), fresh(saved[1])};
+    const Stream out = layer_forward(in, inputs->layer, inputs->rotation, inputs->numerics);
+    variable_list wanted = parameters(inputs->layer);
+    const size_t arguments = wanted.size() + 3;  // x, the parameters, y and inputs
+    wanted.insert(wanted.begin(), in.x);
+    if (in.y.defined()) wanted.push_back(in.y);
+    variable_list result = torch::autograd::grad({out.x, out.y}, wanted, gradients);
+    result.resize(arguments);
     return result;
   }
 };
 
 }  // namespace
 
-Tensor layer_recomputed(const Tensor& x, const Layer& layer, const Rotation& rotation, const Numerics& numerics) {
+Stream layer_recomputed(const Stream& stream, const Layer& layer, const Rotation& rotation, const Numerics& numerics) {
   const variable_list list = parameters(layer);
-  return RecomputedLayer::apply(x, at::TensorList(list), c10::make_intrusive<Inputs>(layer, rotation, numerics));
+  const auto out = RecomputedLayer::apply(stream.x, at::TensorList(list), std::optional(stream.y),
+                                          c10::make_intrusive<Inputs>(layer, rotation, numerics));
+  return {out[0], out[1]};
 }
 
 }  // namespace prism::model

@@ -130,19 +130,21 @@ TEST_F(CudaOps, RmsNormAndItsGradientAreThePlainOnes) {
   for (const int64_t width : {128, 384, 512, 2048}) {
     for (const int64_t rows : {1, 13, 9000}) {
       const auto x = torch::randn({rows, width}), g = torch::randn({width}), a = torch::randn({rows, width});
-      const auto dn = low({rows, width});
-      const auto [n, r] = ops::cuda::rms_norm(gpu(x), gpu(g), 1e-5);
-      const auto [n_exact, r_exact] = ops::plain::rms_norm(exact(x), exact(g), 1e-5, at::kDouble);
-      EXPECT_LT(relative_error(n, n_exact), kRounding);
-      EXPECT_LT(relative_error(r, r_exact), 1e-6);
-      for (const auto& past : {a, at::Tensor()}) {
-        const auto [dx, dg, dx_low] =
-            ops::cuda::rms_norm_backward(gpu(dn), gpu(x), r, gpu(g), gpu(past), past.defined());
-        const auto expected = ops::plain::rms_norm_backward(exact(dn), exact(x), r_exact, exact(g), exact(past), false);
-        EXPECT_LT(relative_error(dx, expected.dx), 1e-6);
-        EXPECT_LT(relative_error(dg, expected.dg), 1e-5);
-        ASSERT_EQ(dx_low.defined(), past.defined());
-        EXPECT_TRUE(!past.defined() || dx_low.equal(dx.to(at::kBFloat16)));
+      const auto y = low({rows, width}), dn = low({rows, width});
+      for (const bool both : {true, false}) {
+        const auto added = both ? y : at::Tensor(), past = both ? a : at::Tensor();
+        const auto [z, n, r] = ops::cuda::rms_norm(gpu(x), gpu(added), gpu(g), 1e-5);
+        const auto expected = ops::plain::rms_norm(exact(x), exact(added), exact(g), 1e-5, at::kDouble);
+        EXPECT_TRUE(z.cpu().equal(both ? x + y : x));
+        EXPECT_LT(relative_error(n, expected.n), kRounding);
+        EXPECT_LT(relative_error(r, expected.r), 1e-6);
+        const auto [dz, dg, dz_low] = ops::cuda::rms_norm_backward(gpu(dn), z, r, gpu(g), gpu(past), both);
+        const auto exact_gradient =
+            ops::plain::rms_norm_backward(exact(dn), expected.z, expected.r, exact(g), exact(past), false);
+        EXPECT_LT(relative_error(dz, exact_gradient.dz), 1e-6);
+        EXPECT_LT(relative_error(dg, exact_gradient.dg), 1e-5);
+        ASSERT_EQ(dz_low.defined(), both);
+        EXPECT_TRUE(!both || dz_low.equal(dz.to(at::kBFloat16)));
       }
     }
   }
