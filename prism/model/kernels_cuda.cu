@@ -9,7 +9,7 @@ namespace {
 constexpr int kWarp = 32;
 constexpr int kWarps = 8;  // of a block that has a row for each warp
 constexpr int kThreads = kWarp * kWarps;
-constexpr int kNormBlocks = 528;  // at most; four for each of an H200's multiprocessors
+constexpr int kPartBlocks = 792;  // at most; six for each of an H200's multiprocessors, in whole waves of 1, 2 or 3
 
 // Four neighbours: 8 bytes of bfloat16, 16 of float.
 __device__ float4 load(const float* p) { return *reinterpret_cast<const float4*>(p); }
@@ -98,15 +98,21 @@ __global__ void __launch_bounds__(kThreads) rms_norm_kernel(int64_t rows, Norm k
   if (lane == 0) k.r[row] = ri;
 }
 
+constexpr int norm_blocks(int V) { return V <= 4 ? 3 : V <= 6 ? 2 : 1; }  // for whose registers there is room at once
+
 template <int V>
-__global__ void __launch_bounds__(kThreads) rms_norm_backward_kernel(int64_t rows, NormBackward k) {
+__global__ void __launch_bounds__(kThreads, norm_blocks(V)) rms_norm_backward_kernel(int64_t rows, NormBackward k) {
   constexpr int kWidth = 128 * V;
-  __shared__ float block_dg[kWidth];
+  __shared__ __align__(16) float block_dg[kWidth];
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   float4 dg[V] = {};
   for (int64_t row = blockIdx.x * int64_t{kWarps} + warp; row < rows; row += gridDim.x * int64_t{kWarps}) {
     const float ri = k.r[row];
-    float4 z[V], d[V];
+    float4 z[V], d[V], past[V] = {};
+    if (k.a != nullptr) {
+#pragma unroll
+      for (int i = 0; i < V; ++i) past[i] = load(k.a + row * kWidth + 4 * (lane + kWarp * i));
+    }
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < V; ++i) {
@@ -121,8 +127,7 @@ __global__ void __launch_bounds__(kThreads) rms_norm_backward_kernel(int64_t row
 #pragma unroll
     for (int i = 0; i < V; ++i) {
       const int64_t at = row * kWidth + 4 * (lane + kWarp * i);
-      float4 dz = d[i] * ri - z[i] * c;
-      if (k.a != nullptr) dz = dz + load(k.a + at);
+      const float4 dz = d[i] * ri - z[i] * c + past[i];
       store(k.dz + at, dz);
       if (k.low != nullptr) store(k.low + at, dz);
     }
@@ -140,14 +145,6 @@ __global__ void __launch_bounds__(kThreads) rms_norm_backward_kernel(int64_t row
   for (int j = threadIdx.x; j < kWidth; j += kThreads) k.parts[blockIdx.x * int64_t{kWidth} + j] = block_dg[j];
 }
 
-// Turns four pairs by the angles of position t; sign −1 turns back.
-__device__ void turn(const Heads& h, int64_t t, int i, float sign, float4& a, float4& b) {
-  const float4 c = load(h.cosine + t * (h.head_dim / 2) + i), s = load(h.sine + t * (h.head_dim / 2) + i) * sign;
-  const float4 turned = a * c - b * s;
-  b = b * c + a * s;
-  a = turned;
-}
-
 __global__ void rope_kernel(Heads h, unsigned items, Bfloat16* qkv) {
   const unsigned item = blockIdx.x * blockDim.x + threadIdx.x;
   if (item >= items) return;
@@ -155,29 +152,82 @@ __global__ void rope_kernel(Heads h, unsigned items, Bfloat16* qkv) {
   const int i = 4 * static_cast<int>(item % groups), head = static_cast<int>(item / groups % turned);
   const int64_t row = item / groups / turned;
   Bfloat16* place = qkv + (row * (turned + h.kv_heads) + head) * h.head_dim + i;
-  float4 a = load(place), b = load(place + half);
-  turn(h, row % h.T, i, 1, a, b);
-  store(place, a);
-  store(place + half, b);
+  const int64_t at = row % h.T * half + i;
+  const float4 a = load(place), b = load(place + half), c = load(h.cosine + at), s = load(h.sine + at);
+  store(place, a * c - b * s);
+  store(place + half, b * c + a * s);
 }
 
-__global__ void rope_backward_kernel(Heads h, unsigned items, HeadsView dq, HeadsView dk, HeadsView dv,
-                                     Bfloat16* dqkv) {
-  const unsigned item = blockIdx.x * blockDim.x + threadIdx.x;
-  if (item >= items) return;
-  const int half = static_cast<int>(h.head_dim) / 2, groups = half / 4;
+// A thread has the same eight pairs of columns in each of its rows: threadIdx.x (and blockIdx.y) say which, rows are
+// those of threadIdx.y and blockIdx.x.
+__global__ void __launch_bounds__(kThreads, 3)
+    rope_backward_kernel(Heads h, HeadGradients gradients, Bfloat16* dqkv, float* parts) {
+  __shared__ __align__(16) float block_sums[kThreads][16];
+  const int half = static_cast<int>(h.head_dim) / 2, groups = half / 8;
   const int all = static_cast<int>(h.heads + 2 * h.kv_heads), turned = all - static_cast<int>(h.kv_heads);
-  const int i = 4 * static_cast<int>(item % groups), head = static_cast<int>(item / groups % all);
-  const int64_t row = item / groups / all, t = row % h.T;
-  const HeadsView& from = head < h.heads ? dq : head < turned ? dk : dv;
-  const int64_t local = head < h.heads ? head : head < turned ? head - h.heads : head - turned;
-  const Bfloat16* place =
-      from.data + row / h.T * from.batch_stride + local * from.head_stride + t * from.token_stride + i;
-  float4 a = load(place), b = load(place + half);
-  if (head < turned) turn(h, t, i, -1, a, b);
-  Bfloat16* out = dqkv + (row * all + head) * h.head_dim + i;
-  store(out, a);
-  store(out + half, b);
+  const int item = blockIdx.y * blockDim.x + threadIdx.x, head = item / groups, i = 8 * (item % groups);
+  const int64_t columns = all * h.head_dim, column = head * h.head_dim + i;
+  Eight a_sum = {}, b_sum = {};
+  if (head < all) {
+    const HeadsView from = head < h.heads ? gradients.dq : head < turned ? gradients.dk : gradients.dv;
+    const int64_t local = head < h.heads ? head : head < turned ? head - h.heads : head - turned;
+    const unsigned rows = static_cast<unsigned>(h.B * h.T), T = static_cast<unsigned>(h.T);
+    for (unsigned row = blockIdx.x * blockDim.y + threadIdx.y; row < rows; row += gridDim.x * blockDim.y) {
+      const unsigned batch = row / T, t = row - batch * T;
+      const Bfloat16* place = from.data + batch * from.batch_stride + local * from.head_stride + t * from.token_stride;
+      Eight a = load8(place + i), b = load8(place + i + half);
+      if (head < turned) {
+        const Eight c = load8(h.cosine + int64_t{t} * half + i), s = load8(h.sine + int64_t{t} * half + i);
+#pragma unroll
+        for (int k = 0; k < 8; ++k) {
+          const float back = a[k] * c[k] + b[k] * s[k];
+          b[k] = b[k] * c[k] - a[k] * s[k];
+          a[k] = back;
+        }
+      }
+      store8(dqkv + row * columns + column, a);
+      store8(dqkv + row * columns + column + half, b);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        a_sum[k] += a[k];
+        b_sum[k] += b[k];
+      }
+    }
+  }
+  float* own = block_sums[threadIdx.y * blockDim.x + threadIdx.x];
+  store8(own, a_sum);
+  store8(own + 8, b_sum);
+  __syncthreads();
+  if (threadIdx.y > 0 || head >= all) return;
+  for (unsigned y = 1; y < blockDim.y; ++y) {
+    const float* other = block_sums[y * blockDim.x + threadIdx.x];
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      a_sum[k] += other[k];
+      b_sum[k] += other[k + 8];
+    }
+  }
+  float* part = parts + blockIdx.x * columns + column;
+  store8(part, a_sum);
+  store8(part + half, b_sum);
+}
+
+// A warp reads 32 neighbouring columns of its rows; the warps' sums are added in their order.
+constexpr int kSumWarps = 32;
+__global__ void __launch_bounds__(kWarp* kSumWarps)
+    sum_rows_kernel(int rows, int columns, const float* parts, float* sums) {
+  __shared__ float warps[kSumWarps][kWarp];
+  const int column = blockIdx.x * kWarp + threadIdx.x;
+  float sum = 0;
+  if (column < columns) {
+#pragma unroll 4
+    for (int row = threadIdx.y; row < rows; row += kSumWarps) sum += parts[row * int64_t{columns} + column];
+  }
+  warps[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y > 0 || column >= columns) return;
+  for (int y = 1; y < kSumWarps; ++y) sum += warps[y][threadIdx.x];
+  sums[column] = sum;
 }
 
 __device__ float sigmoid(float x) { return 1 / (1 + __expf(-x)); }
@@ -333,16 +383,15 @@ int rms_norm(Target target, int64_t rows, int64_t width, const Norm& arguments) 
   });
 }
 
-int64_t norm_parts(int64_t rows) {
+int64_t parts_of(int64_t rows) {
   const int64_t blocks = (rows + kWarps - 1) / kWarps;
-  return blocks < kNormBlocks ? blocks : kNormBlocks;
+  return blocks < kPartBlocks ? blocks : kPartBlocks;
 }
 
 int rms_norm_backward(Target target, int64_t rows, int64_t width, const NormBackward& arguments) {
   return on_device(target, [&](cudaStream_t stream) {
-    with_width(width, [&]<int V>() {
-      rms_norm_backward_kernel<V><<<norm_parts(rows), kThreads, 0, stream>>>(rows, arguments);
-    });
+    with_width(width,
+               [&]<int V>() { rms_norm_backward_kernel<V><<<parts_of(rows), kThreads, 0, stream>>>(rows, arguments); });
   });
 }
 
@@ -353,12 +402,19 @@ int rope(Target target, const Heads& h, Bfloat16* qkv) {
   });
 }
 
-int rope_backward(Target target, const Heads& h, const HeadsView& dq, const HeadsView& dk, const HeadsView& dv,
-                  Bfloat16* dqkv) {
-  const int64_t items = h.B * h.T * (h.heads + 2 * h.kv_heads) * h.head_dim / 8;
+int rope_backward(Target target, const Heads& h, const HeadGradients& from, Bfloat16* dqkv, float* parts) {
+  const int64_t groups = (h.heads + 2 * h.kv_heads) * h.head_dim / 16;
+  const unsigned across = static_cast<unsigned>(groups < kThreads ? groups : kThreads);
+  const dim3 grid(static_cast<unsigned>(parts_of(h.B * h.T)), blocks_for(groups, across));
   return on_device(target, [&](cudaStream_t stream) {
-    rope_backward_kernel<<<blocks_for(items, kThreads), kThreads, 0, stream>>>(h, static_cast<unsigned>(items), dq, dk,
-                                                                               dv, dqkv);
+    rope_backward_kernel<<<grid, dim3(across, kThreads / across), 0, stream>>>(h, from, dqkv, parts);
+  });
+}
+
+int sum_rows(Target target, int64_t rows, int64_t columns, const float* parts, float* sums) {
+  return on_device(target, [&](cudaStream_t stream) {
+    sum_rows_kernel<<<blocks_for(columns, kWarp), dim3(kWarp, kSumWarps), 0, stream>>>(
+        static_cast<int>(rows), static_cast<int>(columns), parts, sums);
   });
 }
 

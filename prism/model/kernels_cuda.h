@@ -19,7 +19,8 @@ struct Target {
 bool available(int device);
 const char* error_text(int error);
 
-// What the kernels can do: widths 128 · {1 … 8, 10, 12, 16}; head_dim, mlp and vocabulary multiples of 8.
+// What the kernels can do: widths 128 · {1 … 8, 10, 12, 16}; mlp and vocabulary multiples of 8;
+// head_dim of 8, of 16 for the gradient.
 bool supports_width(int64_t width);
 
 // y may be null; z is then x, and not written.
@@ -34,8 +35,10 @@ struct Norm {
 };
 int rms_norm(Target target, int64_t rows, int64_t width, const Norm& arguments);
 
-// Rows of `parts` (norm_parts, width) sum to dg. a and low, the rounded dz, may be null.
-int64_t norm_parts(int64_t rows);
+// Sums over rows are made in so many parts, one for each block.
+int64_t parts_of(int64_t rows);
+
+// Rows of `parts` (parts_of(rows), width) sum to dg. a and low, the rounded dz, may be null.
 struct NormBackward {
   const Bfloat16* dn;
   const float *z, *r, *g, *a;
@@ -52,13 +55,20 @@ struct Heads {
 };
 int rope(Target target, const Heads& heads, Bfloat16* qkv);
 
-// A tensor (B, heads, T, head_dim) whose last dimension is contiguous.
+// A tensor (B, heads, T, head_dim) whose last dimension is contiguous, and every group of eight on 16 bytes.
 struct HeadsView {
   const Bfloat16* data;
   int64_t batch_stride, head_stride, token_stride;
 };
-int rope_backward(Target target, const Heads& heads, const HeadsView& dq, const HeadsView& dk, const HeadsView& dv,
-                  Bfloat16* dqkv);
+struct HeadGradients {
+  HeadsView dq, dk, dv;
+};
+
+// Rows of `parts` (parts_of(B · T), columns of dqkv) sum to the columns' sums of dqkv.
+int rope_backward(Target target, const Heads& heads, const HeadGradients& from, Bfloat16* dqkv, float* parts);
+
+// sums[j] = Σ_i parts[i, j]. parts: (rows, columns).
+int sum_rows(Target target, int64_t rows, int64_t columns, const float* parts, float* sums);
 
 int swiglu(Target target, int64_t rows, int64_t mlp, const Bfloat16* ab, Bfloat16* s);
 int swiglu_backward(Target target, int64_t rows, int64_t mlp, const Bfloat16* ds, const Bfloat16* ab, Bfloat16* s,

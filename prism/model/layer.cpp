@@ -42,8 +42,8 @@ struct AttentionInput : Function<AttentionInput> {
     const auto saved = ctx->get_saved_variables();
     const auto &z = saved[0], &n = saved[1], &r = saved[2], &g = saved[3], &W = saved[4];
     const auto &dq = gradients[0], &dk = gradients[1], &dv = gradients[2], &dz_past = gradients[3];
-    const Tensor dqkv = ops::rope_backward(dq, dk, dv, saved[5], saved[6]);
-    const Tensor dW = weight_gradient(dqkv, n), db = dqkv.sum(0, /*keepdim=*/false, at::kFloat);
+    const auto [dqkv, db] = ops::rope_backward(dq, dk, dv, saved[5], saved[6]);
+    const Tensor dW = weight_gradient(dqkv, n);
     const bool has_y = ctx->saved_data["has_y"].toBool();
     const auto [dz, dg, dy] = ops::rms_norm_backward(at::mm(dqkv, W), rows(z), r, g, rows(dz_past), has_y);
     const int64_t q = dq.size(1) * dq.size(3), k = dk.size(1) * dk.size(3);

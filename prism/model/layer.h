@@ -39,8 +39,8 @@ struct Stream {
 // Rows of W, and W itself for the head. ids: (B, T) int64 → x: (B, T, width).
 std::tuple<Tensor, Tensor> embed(const Tensor& W, const Tensor& ids);
 
-// q, k, v = rope(Wq n + bq), rope(Wk n + bk), Wv n + bv with n = rms_norm(x + y), as (B, heads, T, head_dim), and x +
-// y.
+// (q, k, v, z) with z = x + y, n = rms_norm(z) and, as (B, heads, T, head_dim), q = rope(Wq n + bq),
+// k = rope(Wk n + bk), v = Wv n + bv.
 std::tuple<Tensor, Tensor, Tensor, Tensor> attention_input(const Stream& stream, const Layer& layer,
                                                            const Rotation& rotation, const Numerics& numerics);
 

@@ -80,8 +80,9 @@ void rope_(const Tensor& qkv, int64_t kv_heads, const Tensor& cosine, const Tens
            [&](Rows rows) { kernels::rope(rows, rope, data, stride, data, stride); });
 }
 
-Tensor rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& cosine, const Tensor& sine) {
-  if (cuda::usable(dq, at::kBFloat16, dq.size(3) % 8 == 0)) return cuda::rope_backward(dq, dk, dv, cosine, sine);
+std::pair<Tensor, Tensor> rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& cosine,
+                                        const Tensor& sine) {
+  if (cuda::usable(dq, at::kBFloat16, dq.size(3) % 16 == 0)) return cuda::rope_backward(dq, dk, dv, cosine, sine);
   if (!on_cpu(dq)) return plain::rope_backward(dq, dk, dv, cosine, sine);
   const int64_t B = dq.size(0), H = dq.size(1), T = dq.size(2), D = dq.size(3), K = dk.size(1);
   const int64_t stride = (H + 2 * K) * D;
@@ -94,7 +95,7 @@ Tensor rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const
     kernels::rope(rows, of_q, q.const_data_ptr<float>(), H * D, data, stride);
     kernels::rope(rows, of_k, k.const_data_ptr<float>(), K * D, data + H * D, stride);
   });
-  return out;
+  return {out, out.sum(0)};
 }
 
 Tensor swiglu(const Tensor& ab) {

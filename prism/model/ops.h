@@ -33,9 +33,11 @@ NormGradient rms_norm_backward(const Tensor& dn, const Tensor& z, const Tensor& 
 // (i, i + head_dim/2) at position t by the angle whose cosine and sine are in row t of the tables (T, head_dim/2).
 void rope_(const Tensor& qkv, int64_t kv_heads, const Tensor& cosine, const Tensor& sine);
 
-// The gradient of the products behind qkv, (B · T, (heads + 2 · kv_heads) · head_dim): dq and dk turned back, and dv.
-// dq: (B, heads, T, head_dim), dk and dv: (B, kv_heads, T, head_dim).
-Tensor rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& cosine, const Tensor& sine);
+// (dqkv, db): the gradient of the products behind qkv, (B · T, (heads + 2 · kv_heads) · head_dim), which is dq and dk
+// turned back, and dv; and its sum over the rows, at least in float32, that of the bias. dq: (B, heads, T, head_dim),
+// dk and dv: (B, kv_heads, T, head_dim).
+std::pair<Tensor, Tensor> rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& cosine,
+                                        const Tensor& sine);
 
 // s = silu(a) ⊙ b, where ab (rows, 2 · mlp) is [a b].
 Tensor swiglu(const Tensor& ab);
@@ -56,7 +58,8 @@ Normed rms_norm(const Tensor& x, const Tensor& y, const Tensor& g, double eps, a
 NormGradient rms_norm_backward(const Tensor& dn, const Tensor& z, const Tensor& r, const Tensor& g, const Tensor& a,
                                bool want_low);
 void rope_(const Tensor& qkv, int64_t kv_heads, const Tensor& cosine, const Tensor& sine);
-Tensor rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& cosine, const Tensor& sine);
+std::pair<Tensor, Tensor> rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& cosine,
+                                        const Tensor& sine);
 Tensor swiglu(const Tensor& ab);
 std::pair<Tensor, Tensor> swiglu_backward(const Tensor& ds, const Tensor& ab);
 Tensor cross_entropy_(const Tensor& z, const Tensor& targets, bool gradient);
@@ -71,7 +74,8 @@ Normed rms_norm(const Tensor& x, const Tensor& y, const Tensor& g, double eps);
 NormGradient rms_norm_backward(const Tensor& dn, const Tensor& z, const Tensor& r, const Tensor& g, const Tensor& a,
                                bool want_low);
 void rope_(const Tensor& qkv, int64_t kv_heads, const Tensor& cosine, const Tensor& sine);
-Tensor rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& cosine, const Tensor& sine);
+std::pair<Tensor, Tensor> rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& cosine,
+                                        const Tensor& sine);
 Tensor swiglu(const Tensor& ab);
 std::pair<Tensor, Tensor> swiglu_backward(const Tensor& ds, const Tensor& ab);
 Tensor cross_entropy_(const Tensor& z, const Tensor& targets, bool gradient);

@@ -26,11 +26,18 @@ Bfloat16* mutable_bits(const Tensor& x) { return static_cast<Bfloat16*>(x.mutabl
 
 at::TensorOptions low(const Tensor& x) { return x.options().dtype(at::kBFloat16); }
 
-// The kernels read groups of four.
+// The kernels read groups of eight.
 Tensor aligned(const Tensor& x) {
-  bool fits = x.stride(3) == 1 && reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 8 == 0;
-  for (int64_t dimension = 0; dimension < 3; ++dimension) fits = fits && x.stride(dimension) % 4 == 0;
+  bool fits = x.stride(3) == 1 && reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
+  for (int64_t dimension = 0; dimension < 3; ++dimension) fits = fits && x.stride(dimension) % 8 == 0;
   return fits ? x : x.contiguous();
+}
+
+Tensor sum_of(const Tensor& parts) {
+  const Tensor sum = at::empty({parts.size(1)}, parts.options());
+  check(model::cuda::sum_rows(target_of(parts), parts.size(0), parts.size(1), floats(parts),
+                              sum.mutable_data_ptr<float>()));
+  return sum;
 }
 
 model::cuda::HeadsView view_of(const Tensor& x) { return {bits(x), x.stride(0), x.stride(1), x.stride(2)}; }
@@ -62,7 +69,7 @@ NormGradient rms_norm_backward(const Tensor& dn, const Tensor& z, const Tensor& 
   const int64_t rows = z.size(0), width = z.size(1);
   const Tensor d = dn.contiguous(), in = z.contiguous(), past = a.defined() ? a.contiguous() : a;
   const Tensor dz = at::empty_like(in), dz_low = want_low ? at::empty(z.sizes(), low(z)) : Tensor();
-  const Tensor parts = at::empty({model::cuda::norm_parts(rows), width}, z.options());
+  const Tensor parts = at::empty({model::cuda::parts_of(rows), width}, z.options());
   check(model::cuda::rms_norm_backward(target_of(z), rows, width,
                                        {.dn = bits(d),
                                         .z = floats(in),
@@ -72,7 +79,7 @@ NormGradient rms_norm_backward(const Tensor& dn, const Tensor& z, const Tensor& 
                                         .dz = dz.mutable_data_ptr<float>(),
                                         .low = want_low ? mutable_bits(dz_low) : nullptr,
                                         .parts = parts.mutable_data_ptr<float>()}));
-  return {dz, parts.sum(0), dz_low};
+  return {dz, sum_of(parts), dz_low};
 }
 
 void rope_(const Tensor& qkv, int64_t kv_heads, const Tensor& cosine, const Tensor& sine) {
@@ -87,15 +94,17 @@ void rope_(const Tensor& qkv, int64_t kv_heads, const Tensor& cosine, const Tens
                           mutable_bits(qkv)));
 }
 
-Tensor rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& cosine, const Tensor& sine) {
+std::pair<Tensor, Tensor> rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& cosine,
+                                        const Tensor& sine) {
   const int64_t B = dq.size(0), H = dq.size(1), T = dq.size(2), D = dq.size(3), K = dk.size(1);
-  const Tensor q = aligned(dq), k = aligned(dk), v = aligned(dv),
-               out = at::empty({B * T, (H + 2 * K) * D}, dq.options());
+  const Tensor q = aligned(dq), k = aligned(dk), v = aligned(dv);
+  const Tensor dqkv = at::empty({B * T, (H + 2 * K) * D}, dq.options());
+  const Tensor parts = at::empty({model::cuda::parts_of(B * T), dqkv.size(1)}, cosine.options());
   check(model::cuda::rope_backward(
       target_of(dq),
       {.B = B, .T = T, .heads = H, .kv_heads = K, .head_dim = D, .cosine = floats(cosine), .sine = floats(sine)},
-      view_of(q), view_of(k), view_of(v), mutable_bits(out)));
-  return out;
+      {.dq = view_of(q), .dk = view_of(k), .dv = view_of(v)}, mutable_bits(dqkv), parts.mutable_data_ptr<float>()));
+  return {dqkv, sum_of(parts)};
 }
 
 Tensor swiglu(const Tensor& ab) {

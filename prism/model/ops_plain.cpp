@@ -56,13 +56,15 @@ void rope_(const Tensor& qkv, int64_t kv_heads, const Tensor& cosine, const Tens
   turn(turned.clone(), turned, cosine, sine, 1);
 }
 
-Tensor rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& cosine, const Tensor& sine) {
+std::pair<Tensor, Tensor> rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& cosine,
+                                        const Tensor& sine) {
   const int64_t B = dq.size(0), H = dq.size(1), T = dq.size(2), D = dq.size(3), K = dk.size(1);
   const Tensor out = at::empty({B, T, H + 2 * K, D}, dq.options());
   turn(dq.transpose(1, 2), out.narrow(2, 0, H), cosine, sine, -1);
   turn(dk.transpose(1, 2), out.narrow(2, H, K), cosine, sine, -1);
   out.narrow(2, H + K, K).copy_(dv.transpose(1, 2));
-  return out.view({B * T, (H + 2 * K) * D});
+  const Tensor dqkv = out.view({B * T, (H + 2 * K) * D});
+  return {dqkv, dqkv.sum(0, /*keepdim=*/false, at::toOpMathType(dqkv.scalar_type()))};
 }
 
 Tensor swiglu(const Tensor& ab) {

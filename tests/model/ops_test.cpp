@@ -79,9 +79,12 @@ TEST_P(Widths, RopeIsThePlainOneAndItsGradientTurnsBack) {
   const auto back = [&](auto&& function, const Tensor& x, const Tensor& c, const Tensor& s) {
     return function(heads(x, 0, H), heads(x, H, K), heads(x, H + K, K), c, s);
   };
-  EXPECT_CLOSE(back(rope_backward, turned, cosine, sine), qkv.view({B * T, -1}), 2e-6);
-  EXPECT_CLOSE(back(plain::rope_backward, turned_exact, exact(cosine), exact(sine)), exact(qkv).view({B * T, -1}),
-               2e-6);
+  const auto [dqkv, db] = back(rope_backward, turned, cosine, sine);
+  const auto [dqkv_exact, db_exact] = back(plain::rope_backward, turned_exact, exact(cosine), exact(sine));
+  EXPECT_CLOSE(dqkv, qkv.view({B * T, -1}), 2e-6);
+  EXPECT_CLOSE(dqkv_exact, exact(qkv).view({B * T, -1}), 2e-6);
+  EXPECT_CLOSE(db, exact(qkv).sum({0, 1}).view(-1), 4e-6);
+  EXPECT_CLOSE(db_exact, exact(qkv).sum({0, 1}).view(-1), 4e-6);
 }
 
 TEST(Ops, AddingRowsCountsRepeatedIds) {
