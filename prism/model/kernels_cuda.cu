@@ -230,34 +230,39 @@ __global__ void __launch_bounds__(kWarp* kSumWarps)
   sums[column] = sum;
 }
 
-__device__ float sigmoid(float x) { return 1 / (1 + __expf(-x)); }
+__device__ float sigmoid(float x) { return __fdividef(1, 1 + __expf(-x)); }
 
-__global__ void swiglu_kernel(int64_t items, unsigned groups, const Bfloat16* ab, Bfloat16* s) {
-  const int64_t item = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
-  if (item >= items) return;
-  const int64_t row = item / groups, column = item % groups * 4, mlp = int64_t{groups} * 4;
-  const float4 a = load(ab + row * 2 * mlp + column), b = load(ab + (row * 2 + 1) * mlp + column);
-  const float4 silu = {a.x * sigmoid(a.x), a.y * sigmoid(a.y), a.z * sigmoid(a.z), a.w * sigmoid(a.w)};
-  store(s + row * mlp + column, silu * b);
+// Eight neighbours for each thread, columns and rows as in rope_backward_kernel.
+__global__ void __launch_bounds__(kThreads) swiglu_kernel(int64_t rows, int64_t mlp, const Bfloat16* ab, Bfloat16* s) {
+  const int64_t row = blockIdx.x * int64_t{blockDim.y} + threadIdx.y;
+  const int64_t column = 8 * (blockIdx.y * int64_t{blockDim.x} + threadIdx.x);
+  if (row >= rows || column >= mlp) return;
+  const Bfloat16* place = ab + row * 2 * mlp + column;
+  Eight a = load8(place);
+  const Eight b = load8(place + mlp);
+#pragma unroll
+  for (int k = 0; k < 8; ++k) a[k] *= sigmoid(a[k]) * b[k];
+  store8(s + row * mlp + column, a);
 }
 
-__device__ float silu_slope(float a) {
-  const float p = sigmoid(a);
-  return p + a * p * (1 - p);
-}
-
-__global__ void swiglu_backward_kernel(int64_t items, unsigned groups, const Bfloat16* ds, const Bfloat16* ab,
-                                       Bfloat16* s, Bfloat16* dab) {
-  const int64_t item = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
-  if (item >= items) return;
-  const int64_t row = item / groups, column = item % groups * 4, mlp = int64_t{groups} * 4;
-  const int64_t at_a = row * 2 * mlp + column, at_b = at_a + mlp;
-  const float4 a = load(ab + at_a), b = load(ab + at_b), d = load(ds + row * mlp + column);
-  const float4 silu = {a.x * sigmoid(a.x), a.y * sigmoid(a.y), a.z * sigmoid(a.z), a.w * sigmoid(a.w)};
-  const float4 slope = {silu_slope(a.x), silu_slope(a.y), silu_slope(a.z), silu_slope(a.w)};
-  store(dab + at_a, d * b * slope);
-  store(dab + at_b, d * silu);
-  store(s + row * mlp + column, silu * b);
+__global__ void __launch_bounds__(kThreads) swiglu_backward_kernel(int64_t rows, int64_t mlp, const Bfloat16* ds,
+                                                                   const Bfloat16* ab, Bfloat16* s, Bfloat16* dab) {
+  const int64_t row = blockIdx.x * int64_t{blockDim.y} + threadIdx.y;
+  const int64_t column = 8 * (blockIdx.y * int64_t{blockDim.x} + threadIdx.x);
+  if (row >= rows || column >= mlp) return;
+  const int64_t at_a = row * 2 * mlp + column, at_b = at_a + mlp, at_s = row * mlp + column;
+  const Eight a = load8(ab + at_a), b = load8(ab + at_b), d = load8(ds + at_s);
+  Eight da, db, out;
+#pragma unroll
+  for (int k = 0; k < 8; ++k) {
+    const float p = sigmoid(a[k]), silu = a[k] * p;
+    da[k] = d[k] * b[k] * (p + silu * (1 - p));
+    db[k] = d[k] * silu;
+    out[k] = silu * b[k];
+  }
+  store8(dab + at_a, da);
+  store8(dab + at_b, db);
+  store8(s + at_s, out);
 }
 
 // The largest number so far, and the sum of exp(z − largest).
@@ -317,7 +322,14 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
-unsigned blocks_for(int64_t items, int threads) { return static_cast<unsigned>((items + threads - 1) / threads); }
+unsigned blocks_for(int64_t items, unsigned threads) { return static_cast<unsigned>((items + threads - 1) / threads); }
+
+// A block for the groups of columns along x and as many rows along y as fit.
+dim3 block_for(int64_t groups) {
+  const auto across = static_cast<unsigned>(groups < kThreads ? groups : kThreads);
+  return {across, kThreads / across};
+}
+
 cudaStream_t stream_of(Target target) { return static_cast<cudaStream_t>(target.stream); }
 
 // Runs `launch` on the target's device and returns its error.
@@ -404,11 +416,9 @@ int rope(Target target, const Heads& h, Bfloat16* qkv) {
 
 int rope_backward(Target target, const Heads& h, const HeadGradients& from, Bfloat16* dqkv, float* parts) {
   const int64_t groups = (h.heads + 2 * h.kv_heads) * h.head_dim / 16;
-  const unsigned across = static_cast<unsigned>(groups < kThreads ? groups : kThreads);
-  const dim3 grid(static_cast<unsigned>(parts_of(h.B * h.T)), blocks_for(groups, across));
-  return on_device(target, [&](cudaStream_t stream) {
-    rope_backward_kernel<<<grid, dim3(across, kThreads / across), 0, stream>>>(h, from, dqkv, parts);
-  });
+  const dim3 block = block_for(groups), grid(static_cast<unsigned>(parts_of(h.B * h.T)), blocks_for(groups, block.x));
+  return on_device(
+      target, [&](cudaStream_t stream) { rope_backward_kernel<<<grid, block, 0, stream>>>(h, from, dqkv, parts); });
 }
 
 int sum_rows(Target target, int64_t rows, int64_t columns, const float* parts, float* sums) {
@@ -419,18 +429,17 @@ int sum_rows(Target target, int64_t rows, int64_t columns, const float* parts, f
 }
 
 int swiglu(Target target, int64_t rows, int64_t mlp, const Bfloat16* ab, Bfloat16* s) {
-  const int64_t items = rows * mlp / 4;
-  return on_device(target, [&](cudaStream_t stream) {
-    swiglu_kernel<<<blocks_for(items, kThreads), kThreads, 0, stream>>>(items, static_cast<unsigned>(mlp / 4), ab, s);
-  });
+  const dim3 block = block_for(mlp / 8);
+  const dim3 grid(blocks_for(rows, block.y), blocks_for(mlp / 8, block.x));
+  return on_device(target, [&](cudaStream_t stream) { swiglu_kernel<<<grid, block, 0, stream>>>(rows, mlp, ab, s); });
 }
 
 int swiglu_backward(Target target, int64_t rows, int64_t mlp, const Bfloat16* ds, const Bfloat16* ab, Bfloat16* s,
                     Bfloat16* dab) {
-  const int64_t items = rows * mlp / 4;
+  const dim3 block = block_for(mlp / 8);
+  const dim3 grid(blocks_for(rows, block.y), blocks_for(mlp / 8, block.x));
   return on_device(target, [&](cudaStream_t stream) {
-    swiglu_backward_kernel<<<blocks_for(items, kThreads), kThreads, 0, stream>>>(items, static_cast<unsigned>(mlp / 4),
-                                                                                 ds, ab, s, dab);
+    swiglu_backward_kernel<<<grid, block, 0, stream>>>(rows, mlp, ds, ab, s, dab);
   });
 }
 

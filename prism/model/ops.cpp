@@ -99,7 +99,7 @@ std::pair<Tensor, Tensor> rope_backward(const Tensor& dq, const Tensor& dk, cons
 }
 
 Tensor swiglu(const Tensor& ab) {
-  if (cuda::usable(ab, at::kBFloat16, ab.size(1) % 8 == 0)) return cuda::swiglu(ab);
+  if (cuda::usable(ab, at::kBFloat16, ab.size(1) % 16 == 0)) return cuda::swiglu(ab);
   if (!on_cpu(ab)) return plain::swiglu(ab);
   const int64_t mlp = ab.size(1) / 2;
   Tensor s = at::empty({ab.size(0), mlp}, ab.options());
@@ -109,7 +109,7 @@ Tensor swiglu(const Tensor& ab) {
 }
 
 std::pair<Tensor, Tensor> swiglu_backward(const Tensor& ds, const Tensor& ab) {
-  if (cuda::usable(ab, at::kBFloat16, ab.size(1) % 8 == 0)) return cuda::swiglu_backward(ds, ab);
+  if (cuda::usable(ab, at::kBFloat16, ab.size(1) % 16 == 0)) return cuda::swiglu_backward(ds, ab);
   if (!on_cpu(ab)) return plain::swiglu_backward(ds, ab);
   const int64_t mlp = ab.size(1) / 2;
   Tensor dab = at::empty_like(ab), s = at::empty_like(ds);

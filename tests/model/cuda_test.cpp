@@ -188,12 +188,17 @@ TEST_F(CudaOps, TheGradientOfRopeIsThePlainOne) {
 }
 
 TEST_F(CudaOps, SwigluAndItsGradientAreThePlainOnes) {
-  const auto ab = low({33, 2 * 88}) * 3, ds = low({33, 88});
-  EXPECT_LT(relative_error(ops::cuda::swiglu(gpu(ab)), ops::plain::swiglu(exact(ab))), kRounding);
-  const auto [dab, s] = ops::cuda::swiglu_backward(gpu(ds), gpu(ab));
-  const auto [dab_exact, s_exact] = ops::plain::swiglu_backward(exact(ds), exact(ab));
-  EXPECT_LT(relative_error(dab, dab_exact), kRounding);
-  EXPECT_LT(relative_error(s, s_exact), kRounding);
+  for (const int64_t mlp : {8, 88, 1408, 4864}) {
+    const auto ab = low({33, 2 * mlp}) * 3, ds = low({33, mlp});
+    EXPECT_LT(relative_error(ops::cuda::swiglu(gpu(ab)), ops::plain::swiglu(exact(ab))), kRounding);
+    const auto [dab, s] = ops::cuda::swiglu_backward(gpu(ds), gpu(ab));
+    const auto [dab_exact, s_exact] = ops::plain::swiglu_backward(exact(ds), exact(ab));
+    EXPECT_LT(relative_error(dab, dab_exact), kRounding);
+    EXPECT_LT(relative_error(s, s_exact), kRounding);
+  }
+  const auto far = torch::tensor({{-1e30F, -200.0F, -88.0F, -60.0F, 0.0F, 60.0F, 200.0F, 1e30F}}).to(at::kBFloat16);
+  const auto ones = torch::ones_like(far), s = ops::cuda::swiglu(gpu(torch::cat({far, ones}, 1)));
+  EXPECT_LT(relative_error(s.clamp_max(1e3), torch::silu(exact(far)).clamp_max(1e3)), kRounding);
 }
 
 TEST_F(CudaOps, CrossEntropyAndItsGradientAreThePlainOnes) {
