@@ -151,6 +151,24 @@ __device__ inline void load_blocks(uint32_t address, uint32_t (&r)[4]) {
                : "memory");
 }
 
+// The transpose of an 8×8 block of 16-bit elements in the registers of a warp.
+__device__ inline uint32_t transposed(uint32_t a) {
+  uint32_t result = 0;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(a));
+  return result;
+}
+
+// a·b and a store of two neighbours that stay where they are written: from branches that differ only in the registers
+// they read, the compiler would take them out and copy the registers instead.
+__device__ inline float multiply_here(float a, float b) {
+  float product;
+  asm("mul.rn.f32 %0, %1, %2;" : "=f"(product) : "f"(a), "f"(b));
+  return product;
+}
+__device__ inline void store_here(uint32_t address, float a, float b) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(a), "f"(b) : "memory");
+}
+
 #define PRISM_8(i)                                                                                            \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
       "+f"(d[i + 7])

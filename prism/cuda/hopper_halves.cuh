@@ -40,11 +40,42 @@ __device__ __forceinline__ uint32_t transposed_address(const void* strip, int j)
   return hopper::shared_address(strip) + piece((j + block / 2) * 8 + lane % 8, warp * 2 + block % 2);
 }
 
-// Right of the diagonal stands what lies left of it.
-__device__ void mirror_within(uint8_t* strip) {
-  const int row = static_cast<int>(threadIdx.x) % kGroup / 2;
-  const auto at = [&](int i, int j) { return reinterpret_cast<uint16_t*>(strip + piece(i, j / 8)) + j % 8; };
-  for (int column = row + 1 + threadIdx.x % 2; column < kStrip; column += 2) *at(row, column) = *at(column, row);
+// Stores a strip, or its transpose.
+__device__ __forceinline__ void store_strip(const uint32_t (&values)[16], const void* strip) {
+#pragma unroll
+  for (int i = 0; i < 16; i += 4) {
+    hopper::store_blocks(block_address(strip, i / 2), values[i], values[i + 1], values[i + 2], values[i + 3]);
+  }
+}
+__device__ __forceinline__ void store_transposed(const uint32_t (&values)[16], const void* strip) {
+#pragma unroll
+  for (int i = 0; i < 16; i += 4) {
+    hopper::store_blocks_transposed(transposed_address(strip, i / 2), values[i], values[i + 1], values[i + 2],
+                                    values[i + 3]);
+  }
+}
+
+// Stores a strip on the diagonal so that right of it stands what lies left of it: blocks left of it go to both places,
+// those right of it aside, and those on it are mirrored here.
+__device__ __forceinline__ void store_mirrored(const uint32_t (&values)[16], const void* strip, const void* aside) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x % kGroup / 32;
+  const int right = lane % 4 * 2 - lane / 4;  // columns from the diagonal of a block to the first of the two values
+  const int row = warp * 2 + lane / 8 % 2, column = lane / 16;
+#pragma unroll
+  for (int j = 0; j < 8; j += 2) {
+    uint32_t blocks[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      blocks[i] = values[2 * j + i];
+      if (j + i / 2 != warp * 2 + i % 2) continue;
+      const uint32_t mirrored = hopper::transposed(blocks[i]);
+      if (right > 0) blocks[i] = mirrored;
+      if (right == 0) blocks[i] = __byte_perm(blocks[i], mirrored, 0x7610);
+    }
+    const auto& [a, b, c, d] = blocks;
+    hopper::store_blocks(block_address(j + column <= row ? strip : aside, j), a, b, c, d);
+    hopper::store_blocks_transposed(transposed_address(j + column < row ? strip : aside, j), a, b, c, d);
+  }
 }
 
 // Writes a strip of fp16 values, and its mirror image where the result is symmetric.
@@ -55,15 +86,11 @@ __device__ __forceinline__ void write_strip(const uint32_t (&values)[16], const 
   const bool mirrors = stack.symmetric && !diagonal;
   if (leads) hopper::store_wait_read();
   hopper::named_barrier(1 + group, kGroup);
-#pragma unroll
-  for (int j = 0; j < 8; j += 2) {
-    const uint32_t a = values[2 * j], b = values[2 * j + 1], c = values[2 * j + 2], d = values[2 * j + 3];
-    hopper::store_blocks(block_address(strips[0], j), a, b, c, d);
-    if (mirrors) hopper::store_blocks_transposed(transposed_address(strips[1], j), a, b, c, d);
-  }
   if (diagonal) {
-    hopper::named_barrier(1 + group, kGroup);
-    mirror_within(strips[0]);
+    store_mirrored(values, strips[0], strips[1]);
+  } else {
+    store_strip(values, strips[0]);
+    if (mirrors) store_transposed(values, strips[1]);
   }
   hopper::store_fence();
   hopper::named_barrier(1 + group, kGroup);
@@ -103,46 +130,79 @@ __device__ __forceinline__ Factors read_factors(const Stack& stack, int matrix) 
   return {alpha, e.c1, e.diagonal, e.C1 != nullptr, e.high != nullptr, e.low != nullptr};
 }
 
-// v = alpha·P + c1·C1 + beta·C + diagonal·I of one strip, into its fp16 halves or into C.
-template <Result Kind>
-__device__ __forceinline__ void finish_strip(const float (&P)[32], const Factors& f, const Launch& launch,
-                                             const Stack& stack, int matrix, int row0, int column0, const uint8_t* C1,
-                                             uint8_t (*strips)[kChunk], int group) {
-  const Place mine = place();
-  const float on_diagonal = row0 == column0 ? f.diagonal : 0.f;
-  uint32_t high[16], low[16];
+// alpha·P of one strip. The strips are finished in a loop, since all of them unrolled would not fit the instruction
+// cache; registers have no index, so here the strips are told apart.
+__device__ __forceinline__ void scale_strip(float (&v)[32], const float (&sums)[128], int strip, float alpha) {
+  const auto scale = [&](int first) {
 #pragma unroll
-  for (int j = 0; j < 8; j += 2) {
-    uint32_t added[4] = {};
-    if (f.adds) hopper::load_blocks(block_address(C1, j), added);
-#pragma unroll
-    for (int i = 2 * j; i < 2 * j + 4; ++i) {
-      const float2 c = unpacked(added[i - 2 * j]);
-      float2 v = {fmaf(f.c1, c.x, f.alpha * P[2 * i]), fmaf(f.c1, c.y, f.alpha * P[2 * i + 1])};
-      const int right = 8 * (i / 2) + mine.column - mine.row - 8 * (i % 2);
-      if (right == 0) v.x += on_diagonal;
-      if (right == -1) v.y += on_diagonal;
-      if constexpr (Kind == Result::Float32) {
-        add_float32(v, launch, stack.epilogue, matrix, stack.columns, row0 + mine.row + 8 * (i % 2),
-                    column0 + 8 * (i / 2) + mine.column);
-      }
-      high[i] = packed(v.x, v.y);
-      const float2 rounded = unpacked(high[i]);
-      low[i] = packed(v.x - rounded.x, v.y - rounded.y);
-    }
+    for (int i = 0; i < 32; ++i) v[i] = hopper::multiply_here(alpha, sums[first + i]);
+  };
+  switch (strip) {
+    case 0:
+      return scale(0);
+    case 1:
+      return scale(32);
+    case 2:
+      return scale(64);
+    default:
+      return scale(96);
   }
-  if (f.has_high) write_strip(high, &stack.high, stack, matrix, row0, column0, strips, group);
-  if (f.has_low) write_strip(low, &stack.low, stack, matrix, row0, column0, strips, group);
 }
 
-// The sums of one strip. The strips are finished in a loop, not unrolled, since all of them would not fit the
-// instruction cache.
-__device__ __forceinline__ void select_strip(float (&P)[32], const float (&sums)[128], int strip) {
+__device__ __forceinline__ void add_C1(float (&v)[32], float c1, const uint8_t* C1) {
 #pragma unroll
-  for (int i = 0; i < 32; ++i) {
-    const float left = strip == 0 ? sums[i] : sums[32 + i], right = strip == 2 ? sums[64 + i] : sums[96 + i];
-    P[i] = strip < 2 ? left : right;
+  for (int j = 0; j < 8; j += 2) {
+    uint32_t added[4];
+    hopper::load_blocks(block_address(C1, j), added);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 c = unpacked(added[i]);
+      v[4 * j + 2 * i] = fmaf(c1, c.x, v[4 * j + 2 * i]);
+      v[4 * j + 2 * i + 1] = fmaf(c1, c.y, v[4 * j + 2 * i + 1]);
+    }
   }
+}
+
+__device__ __forceinline__ void add_diagonal(float (&v)[32], float diagonal) {
+  const Place mine = place();
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    const int right = 8 * (i / 2) + mine.column - mine.row - 8 * (i % 2);
+    if (right == 0) v[2 * i] += diagonal;
+    if (right == -1) v[2 * i + 1] += diagonal;
+  }
+}
+
+// v = alpha·P + c1·C1 + beta·C + diagonal·I of one strip, into its fp16 halves or into C. Most strips need only a part
+// of it, and instructions are what an epilogue waits for: hence the branches, taken by all threads alike.
+template <Result Kind>
+__device__ __forceinline__ void finish_strip(const float (&sums)[128], int strip, const Factors& f,
+                                             const Launch& launch, const Stack& stack, int matrix, int row0,
+                                             int column0, const uint8_t* C1, uint8_t (*strips)[kChunk], int group) {
+  float v[32];
+  scale_strip(v, sums, strip, f.alpha);
+  if (f.adds) add_C1(v, f.c1, C1);
+  if (row0 == column0) add_diagonal(v, f.diagonal);
+  uint32_t halves[16];
+  const Place mine = place();
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    float2 pair = {v[2 * i], v[2 * i + 1]};
+    if constexpr (Kind == Result::Float32) {
+      add_float32(pair, launch, stack.epilogue, matrix, stack.columns, row0 + mine.row + 8 * (i % 2),
+                  column0 + 8 * (i / 2) + mine.column);
+      v[2 * i] = pair.x, v[2 * i + 1] = pair.y;
+    }
+    halves[i] = packed(pair.x, pair.y);
+  }
+  if (f.has_high) write_strip(halves, &stack.high, stack, matrix, row0, column0, strips, group);
+  if (!f.has_low) return;
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    const float2 rounded = unpacked(halves[i]);
+    halves[i] = packed(v[2 * i] - rounded.x, v[2 * i + 1] - rounded.y);
+  }
+  write_strip(halves, &stack.low, stack, matrix, row0, column0, strips, group);
 }
 
 // Forms and finishes the tiles of fp16 results.
@@ -163,9 +223,7 @@ __device__ __forceinline__ void multiply_tiles(const Launch& launch, Shared& sha
       const int column0 = tile.column + strip * kStrip;
       if (factors.adds && strip % kHere == 0) hopper::barrier_wait(&shared.full[ring.stage], ring.parity);
       if (is_needed(stack, row0, column0)) {
-        float P[32];
-        select_strip(P, sums, strip);
-        finish_strip<Kind>(P, factors, launch, stack, tile.matrix, row0, column0,
+        finish_strip<Kind>(sums, strip, factors, launch, stack, tile.matrix, row0, column0,
                            shared.stages[ring.stage][group * kHere + strip % kHere], shared.strips[group], group);
       }
       if (factors.adds && (strip % kHere == kHere - 1 || strip == kStrips - 1)) {

@@ -100,12 +100,24 @@ struct Weights {
   }
 };
 
-__device__ __forceinline__ void stage_strip(float* staged, const float (&P)[32]) {
+__device__ __forceinline__ void stage_strip(float* staged, const float (&sums)[128], int strip) {
   const Place mine = place();
+  const auto stage = [&](int first) {
 #pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    *reinterpret_cast<float2*>(staged + four(mine.row + 8 * (i % 2), 8 * (i / 2) + mine.column)) = {P[2 * i],
-                                                                                                    P[2 * i + 1]};
+    for (int i = 0; i < 16; ++i) {
+      const int at = four(mine.row + 8 * (i % 2), 8 * (i / 2) + mine.column);
+      hopper::store_here(hopper::shared_address(staged + at), sums[first + 2 * i], sums[first + 2 * i + 1]);
+    }
+  };
+  switch (strip) {
+    case 0:
+      return stage(0);
+    case 1:
+      return stage(32);
+    case 2:
+      return stage(64);
+    default:
+      return stage(96);
   }
 }
 
@@ -139,10 +151,10 @@ __device__ __forceinline__ void update_tiles(const Launch& launch, Shared& share
     const float alpha = read_factors(stack, tile.matrix).alpha;
     const Weights<T> weights(launch, stack, tile.matrix);
     const int row0 = tile.row + group * kStrip;
-    Four<float> w[kShare];
+    Four<float> next[kShare];
     if (applied) {
       prefetch_weights(launch, stack, tile, group);
-      weights.load_strip(w, row0, tile.column);
+      weights.load_strip(next, row0, tile.column);
     }
     float sums[128];
     multiply<A_down, B_down>(sums, stack.depths[0] + stack.depths[1], group, shared, ring);
@@ -150,16 +162,14 @@ __device__ __forceinline__ void update_tiles(const Launch& launch, Shared& share
 #pragma unroll 1
     for (int strip = 0; strip < kStrips; ++strip) {
       const int column0 = tile.column + strip * kStrip;
-      float P[32];
-      select_strip(P, sums, strip);
       hopper::named_barrier(1 + group, kGroup);  // the strip before this one has been read
-      stage_strip(staged, P);
-      Four<float> next[kShare];
+      stage_strip(staged, sums, strip);
+      Four<float> w[kShare];
+#pragma unroll
+      for (int i = 0; i < kShare; ++i) w[i] = next[i];
       if (strip + 1 < kStrips) weights.load_strip(next, row0, column0 + kStrip);
       hopper::named_barrier(1 + group, kGroup);
       weights.update_strip(w, staged, alpha, write, row0, column0);
-#pragma unroll
-      for (int i = 0; i < kShare; ++i) w[i] = next[i];
     }
   }
 }
