@@ -210,7 +210,7 @@ template <bool A_down, bool B_down, Result Kind>
 __device__ __forceinline__ void multiply_tiles(const Launch& launch, Shared& shared, int group, int rank) {
   const bool leads = threadIdx.x % kGroup == 0;
   Ring ring;
-  for (int index = blockIdx.x / 2; index < launch.tiles; index += gridDim.x / 2) {
+  for (int round = 0, index = index_of(0); index < launch.tiles; index = index_of(++round)) {
     const Tile tile = find_tile(launch, index, rank);
     const Stack& stack = launch.stacks[tile.stack];
     const Factors factors = read_factors(stack, tile.matrix);

@@ -71,6 +71,13 @@ __device__ __forceinline__ Tile find_tile(const Launch& launch, int index, int r
   return {s, matrix, (2 * row + rank) * kRows, column * kColumns};
 }
 
+// The number of the tile that a cluster takes in a round. Every second round runs backwards: tiles are ordered by their
+// length, so whoever had the longest takes the shortest next.
+__device__ __forceinline__ int index_of(int round) {
+  const int clusters = static_cast<int>(gridDim.x) / 2, mine = static_cast<int>(blockIdx.x) / 2;
+  return round * clusters + (round % 2 == 0 ? mine : clusters - 1 - mine);
+}
+
 // Whether a strip of 64×64 has something to be written: not outside, and not above the diagonal of a symmetric result.
 __device__ __forceinline__ bool is_needed(const Stack& stack, int row0, int column0) {
   return row0 < stack.rows && column0 < stack.columns && !(stack.symmetric && row0 < column0);
@@ -136,7 +143,7 @@ __device__ __forceinline__ void load_C1(const Stack& stack, uint8_t (*chunks)[kC
 template <bool A_down, bool B_down>
 __device__ __forceinline__ void load_tiles(const Launch& launch, Shared& shared, int rank) {
   Ring ring;
-  for (int index = blockIdx.x / 2; index < launch.tiles; index += gridDim.x / 2) {
+  for (int round = 0, index = index_of(0); index < launch.tiles; index = index_of(++round)) {
     const Tile tile = find_tile(launch, index, rank);
     const Stack& stack = launch.stacks[tile.stack];
     for (int t = 0; t < 2; ++t) {

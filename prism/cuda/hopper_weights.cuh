@@ -145,7 +145,7 @@ __device__ __forceinline__ void update_tiles(const Launch& launch, Shared& share
   const Write write = read_write(launch.rates);
   auto* staged = reinterpret_cast<float*>(shared.strips[group]);
   Ring ring;
-  for (int index = blockIdx.x / 2; index < launch.tiles; index += gridDim.x / 2) {
+  for (int round = 0, index = index_of(0); index < launch.tiles; index = index_of(++round)) {
     const Tile tile = find_tile(launch, index, rank);
     const Stack& stack = launch.stacks[tile.stack];
     const float alpha = read_factors(stack, tile.matrix).alpha;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <random>
 #include <string>
+#include <tuple>
 
 #include "tests/cuda/device.h"
 
@@ -244,6 +245,37 @@ TEST_P(Products, OfSeveralShapesShareALaunch) {
         for (int j = 0; j < n; ++j) {
           const double expected = product_at(inputs[s], false, inputs[s], false, b, i, j, n);
           ASSERT_NEAR(outputs[s](b, i, j), expected, tolerance(n, expected)) << n << ' ' << b << ' ' << i << ' ' << j;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Products, OfManyMatricesAreAllFormed) {  // in several rounds of tiles, long ones and short ones
+  if (GetParam() == Kernel::Portable) GTEST_SKIP() << "one launch each";
+  std::vector<Stack> inputs, outputs;
+  std::vector<Product> products;
+  for (const auto& [count, n, k] : std::vector<std::array<int, 3>>{{40, 70, 16}, {90, 300, 40}}) {
+    inputs.emplace_back(count, n, k, n);
+    outputs.emplace_back(count, n, n, 1);
+    Product product{.count = count, .rows = n, .columns = n, .symmetric = true};
+    product.terms[0] = {inputs.back().operand(), inputs.back().operand(), k};
+    product.epilogue = {.high = outputs.back().there.data(),
+                        .pitch = outputs.back().pitch,
+                        .stride = int64_t{n} * outputs.back().pitch};
+    products.push_back(product);
+  }
+  ASSERT_CUDA(launch_hopper(products.data(), 2, {}, {}, 0, nullptr));
+  ASSERT_CUDA(cudaDeviceSynchronize());
+  for (size_t s = 0; s < products.size(); ++s) {
+    outputs[s].fetch();
+    const auto& [count, n, k] = std::tie(products[s].count, products[s].rows, products[s].terms[0].k);
+    for (int b = 0; b < count; ++b) {
+      for (int i = 0; i < n; ++i) {
+        for (int j = 0; j <= i; ++j) {
+          const double expected = product_at(inputs[s], false, inputs[s], false, b, i, j, k);
+          ASSERT_NEAR(outputs[s](b, i, j), expected, tolerance(k, expected)) << n << ' ' << b << ' ' << i << ' ' << j;
+          ASSERT_EQ(outputs[s](b, i, j), outputs[s](b, j, i)) << n << ' ' << b << ' ' << i << ' ' << j;
         }
       }
     }
