@@ -83,8 +83,8 @@ TEST_P(Widths, RopeIsThePlainOneAndItsGradientTurnsBack) {
   const auto [dqkv_exact, db_exact] = back(plain::rope_backward, turned_exact, exact(cosine), exact(sine));
   EXPECT_CLOSE(dqkv, qkv.view({B * T, -1}), 2e-6);
   EXPECT_CLOSE(dqkv_exact, exact(qkv).view({B * T, -1}), 2e-6);
-  EXPECT_CLOSE(db, exact(qkv).sum({0, 1}).view(-1), 4e-6);
-  EXPECT_CLOSE(db_exact, exact(qkv).sum({0, 1}).view(-1), 4e-6);
+  EXPECT_CLOSE(db, exact(qkv).sum(at::IntArrayRef({0, 1})).view(-1), 4e-6);
+  EXPECT_CLOSE(db_exact, exact(qkv).sum(at::IntArrayRef({0, 1})).view(-1), 4e-6);
 }
 
 TEST(Ops, AddingRowsCountsRepeatedIds) {
