@@ -222,40 +222,6 @@ std::string line_plot(const std::vector<TextSeries>& series, const TextPlotOptio
   return text;
 }
 
-std::string histogram(std::span<const double> values, const TextHistogramOptions& options) {
-  Axis axis(options.log);
-  for (const double value : values) axis.include(value);
-  if (axis.empty()) return kNoValues;
-  std::vector<int64_t> counts(static_cast<size_t>(options.bins));
-  for (const double value : values) {
-    if (!axis.usable(value)) continue;
-    const auto bin = static_cast<int64_t>(axis.place(value) * static_cast<double>(options.bins));
-    ++counts[static_cast<size_t>(std::min(bin, options.bins - 1))];
-  }
-  std::vector<std::string> ranges;
-  int64_t margin = 0;
-  for (int64_t i = 0; i < options.bins; ++i) {
-    const auto edge = [&](int64_t k) {
-      return number(axis.at(static_cast<double>(k) / static_cast<double>(options.bins)));
-    };
-    ranges.push_back(fmt::format("{} {} {}", edge(i), options.unicode ? "–" : "-", edge(i + 1)));
-    margin = std::max(margin, display_width(ranges.back()));
-  }
-  const int64_t most = *std::ranges::max_element(counts);
-  const auto room = std::max<int64_t>(1, options.width - margin - 4 - display_width(std::to_string(most)));
-  static constexpr std::array kParts = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
-  std::string text;
-  for (size_t i = 0; i < counts.size(); ++i) {
-    const int64_t eighths = counts[i] * room * 8 / most;
-    std::string bar;
-    for (int64_t k = 0; k < eighths / 8; ++k) bar += options.unicode ? "█" : "#";
-    if (options.unicode) bar += kParts[static_cast<size_t>(eighths % 8)];
-    text += fmt::format("{} {}{} {}\n", padded(ranges[i], margin, Align::kRight), options.unicode ? "│" : "|", bar,
-                        counts[i]);
-  }
-  return text;
-}
-
 std::string spark_line(std::span<const double> values, int64_t width, bool unicode) {
   static constexpr std::array kBars = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   static constexpr std::array kAscii = {"_", ".", "-", "=", "+", "*", "#", "@"};

@@ -30,16 +30,6 @@ struct TextPlotOptions {
 // drawn in braille dots, eight to a cell; several without colour, or any in ASCII, with one letter per series.
 std::string line_plot(const std::vector<TextSeries>& series, const TextPlotOptions& options = {});
 
-struct TextHistogramOptions {
-  int64_t width = 72;
-  int64_t bins = 10;
-  bool log = false;  // bins of equal ratio
-  bool unicode = locale_is_utf8();
-};
-
-// One bar per bin, with the bin's range and count.
-std::string histogram(std::span<const double> values, const TextHistogramOptions& options = {});
-
 // One cell per value group, ▁ to █ (in ASCII: _ . - = + * # @), from the smallest value to the largest; for a column of
 // a table.
 std::string spark_line(std::span<const double> values, int64_t width, bool unicode = locale_is_utf8());
