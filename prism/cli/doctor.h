@@ -36,6 +36,4 @@ Finding judge_bfloat16(const Probe& probe);
 // its own, which may be killed by what it tries.
 int probe_product(const std::string& type);
 
-std::string proc_value(const std::filesystem::path& file, const std::string& key);  // of the first line "key : value"
-
 }  // namespace prism::cli

@@ -9,6 +9,8 @@
 #include "prism/cli/doctor.h"
 #include "prism/cli/numbers.h"
 #include "prism/cli/terminal.h"
+#include "prism/report/terminal_text.h"
+#include "prism/train/machine.h"
 
 namespace prism::cli {
 
@@ -26,7 +28,9 @@ std::optional<double> number_in(const char* file) {
   return std::nullopt;
 }
 
-double meminfo(const std::string& key) { return std::strtod(proc_value("/proc/meminfo", key).c_str(), nullptr) * 1024; }
+double meminfo(const std::string& key) {
+  return std::strtod(train::proc_value("/proc/meminfo", key).c_str(), nullptr) * 1024;
+}
 
 Finding check_memory() {
   double total = meminfo("MemTotal"), free = meminfo("MemAvailable");
@@ -78,22 +82,12 @@ Finding check_terminal() {
   const std::string kind = !terminal.live    ? "no terminal: progress is printed as plain lines"
                            : terminal.colour ? fmt::format("{} columns, colours", terminal.width)
                                              : fmt::format("{} columns, no colours", terminal.width);
-  if (speaks_utf8()) return {Verdict::kOk, "terminal", kind + ", UTF-8", ""};
+  if (report::locale_is_utf8()) return {Verdict::kOk, "terminal", kind + ", UTF-8", ""};
   return {Verdict::kWarning, "terminal", kind + ", locale without UTF-8: some characters may look wrong",
           "export LANG=C.UTF-8"};
 }
 
 }  // namespace
-
-std::string proc_value(const fs::path& file, const std::string& key) {
-  std::ifstream stream(file);
-  for (std::string line; std::getline(stream, line);) {
-    if (!line.starts_with(key)) continue;
-    const size_t begin = line.find_first_not_of(": \t", key.size());
-    return begin == std::string::npos ? "" : line.substr(begin);
-  }
-  return "";
-}
 
 std::vector<Finding> check_system(const fs::path& out) {
   std::vector<Finding> findings{check_memory(), check_disk("disk", fs::current_path(), false)};

@@ -4,7 +4,6 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/version.h>
@@ -17,6 +16,7 @@
 #include "prism/cli/doctor.h"
 #include "prism/cli/progress.h"
 #include "prism/io/error.h"
+#include "prism/train/machine.h"
 
 namespace prism::cli {
 
@@ -31,21 +31,14 @@ constexpr const char* kCompiler = "g++";
 #endif
 constexpr const char* kWithoutAmx = "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16";
 
-// Where the torch library that is in use lies.
-fs::path torch_libraries() {
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<void*>(&at::get_num_threads), &info) == 0) return {};
-  return fs::path(info.dli_fname).parent_path();
-}
-
 // What torch's own version.py says, as "2.13.0+cpu"; empty outside a Python package.
 std::string installed_version(const fs::path& libraries) {
-  const std::string text = proc_value(libraries.parent_path() / "version.py", "__version__ =");
+  const std::string text = train::proc_value(libraries.parent_path() / "version.py", "__version__ =");
   return text.size() > 2 ? text.substr(1, text.size() - 2) : "";
 }
 
 Finding check_version() {
-  const fs::path libraries = torch_libraries();
+  const fs::path libraries = train::torch_libraries();
   const std::string installed = installed_version(libraries);
   const std::string base = installed.substr(0, installed.find('+'));
   if (!installed.empty() && base != TORCH_VERSION) {
@@ -69,15 +62,15 @@ Finding check_libraries() {
 }
 
 Finding check_processor() {
-  const std::string flags = " " + proc_value("/proc/cpuinfo", "flags") + " ";
+  const std::string flags = " " + train::proc_value("/proc/cpuinfo", "flags") + " ";
   std::vector<std::string> present;
   for (const auto& [flag, name] : {std::pair{"avx2", "AVX2"}, std::pair{"avx512f", "AVX-512"},
                                    std::pair{"avx512_bf16", "bfloat16"}, std::pair{"amx_bf16", "AMX"}}) {
     if (flags.find(fmt::format(" {} ", flag)) != std::string::npos) present.emplace_back(name);
   }
   const std::string text =
-      fmt::format("{}, {} cores{}{}", proc_value("/proc/cpuinfo", "model name"), std::thread::hardware_concurrency(),
-                  present.empty() ? "" : ", ", fmt::join(present, ", "));
+      fmt::format("{}, {} cores{}{}", train::proc_value("/proc/cpuinfo", "model name"),
+                  std::thread::hardware_concurrency(), present.empty() ? "" : ", ", fmt::join(present, ", "));
   if (flags.size() > 2 && present.empty()) {
     return {Verdict::kWarning, "processor", text + "; without AVX2 training is very slow", "use a newer processor"};
   }
@@ -127,14 +120,14 @@ std::string driver_devices() {
   std::vector<std::string> models;
   std::error_code none;
   for (const auto& entry : fs::directory_iterator("/proc/driver/nvidia/gpus", none)) {
-    models.push_back(proc_value(entry.path() / "information", "Model:"));
+    models.push_back(train::proc_value(entry.path() / "information", "Model:"));
   }
   return fmt::format("{}", fmt::join(models, ", "));
 }
 
 Finding check_cuda() {
   const std::string models = driver_devices();
-  const bool has_backend = fs::exists(torch_libraries() / "libtorch_cuda.so");
+  const bool has_backend = fs::exists(train::torch_libraries() / "libtorch_cuda.so");
   if (at::Context::hasCUDA()) {
     const int devices = at::detail::getCUDAHooks().getNumGPUs();
     return {Verdict::kOk, "CUDA",

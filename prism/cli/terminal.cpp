@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 
 namespace prism::cli {
@@ -27,16 +26,6 @@ Terminal terminal_of(std::FILE* stream) {
   terminal.colour = terminal.live && variable("NO_COLOR").empty();
   if (winsize size{}; ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) terminal.width = size.ws_col;
   return terminal;
-}
-
-bool speaks_utf8() {
-  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
-    std::string value(variable(name));
-    if (value.empty()) continue;
-    std::ranges::transform(value, value.begin(), [](unsigned char c) { return std::tolower(c); });
-    return value.ends_with("utf-8") || value.ends_with("utf8");
-  }
-  return false;
 }
 
 std::string coloured(std::string_view text, Colour colour, const Terminal& terminal) {

@@ -15,8 +15,6 @@ struct Terminal {
 };
 Terminal terminal_of(std::FILE* stream);
 
-bool speaks_utf8();  // by LC_ALL, LC_CTYPE or LANG, the first that is set
-
 enum class Colour { kRed, kGreen, kYellow, kBold, kFaint };
 std::string coloured(std::string_view text, Colour colour, const Terminal& terminal);
 

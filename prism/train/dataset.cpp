@@ -1,15 +1,14 @@
 #include "prism/train/dataset.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <array>
 #include <optional>
 #include <thread>
 
 #include "prism/io/atomic_file.h"
 #include "prism/io/error.h"
 #include "prism/io/hash.h"
+#include "prism/train/machine.h"
 
 namespace prism::train {
 namespace {
@@ -105,12 +104,8 @@ text::Tokenizer tokenizer_of(const io::Config& config, const data::Corpus& corpu
 }  // namespace
 
 fs::path torch_folder() {
-  std::array<char, 4096> folder{};
-  void* library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
-  const bool found = library != nullptr && dlinfo(library, RTLD_DI_ORIGIN, folder.data()) == 0;
-  if (library != nullptr) dlclose(library);
-  const auto torch = fs::path(folder.data()).parent_path();  // it lies in torch/lib
-  if (!found || !fs::exists(torch / "__init__.py")) {
+  const auto torch = torch_libraries().parent_path();  // they lie in torch/lib
+  if (torch.empty() || !fs::exists(torch / "__init__.py")) {
     throw Error(fmt::format(
         "data.path: \"{}\" needs a torch that was installed as a Python package; name files or folders of text instead",
         kTorchSources));

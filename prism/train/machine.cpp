@@ -3,21 +3,21 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <sys/utsname.h>
 #include <torch/version.h>
 #include <unistd.h>
 
+#include <array>
 #include <fstream>
 #include <thread>
 
 #include "prism/io/error.h"
 
 namespace prism::train {
-namespace {
 
-// The value of the first line "key : value".
-std::string proc_value(const char* file, const std::string& key) {
+std::string proc_value(const std::filesystem::path& file, const std::string& key) {
   std::ifstream stream(file);
   for (std::string line; std::getline(stream, line);) {
     if (!line.starts_with(key)) continue;
@@ -27,7 +27,14 @@ std::string proc_value(const char* file, const std::string& key) {
   return "";
 }
 
-}  // namespace
+std::filesystem::path torch_libraries() {
+  void* library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+  if (library == nullptr) return {};
+  std::array<char, 4096> folder{};
+  const bool found = dlinfo(library, RTLD_DI_ORIGIN, folder.data()) == 0;
+  dlclose(library);
+  return found ? folder.data() : "";
+}
 
 at::Device device_of(const std::string& name) {
   const bool cuda = at::globalContext().hasCUDA();

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -12,6 +13,11 @@ at::Device device_of(
 
 // Processor, cores, threads, memory, device, torch, compiler, system: what a measurement should name.
 nlohmann::json machine(at::Device device);
+
+// The value of the first line "key : value" of a file such as /proc/cpuinfo; empty where there is none.
+std::string proc_value(const std::filesystem::path& file, const std::string& key);
+
+std::filesystem::path torch_libraries();  // the folder of the torch that is loaded; empty where it cannot be told
 
 // The most memory the process has held since reset_peak_memory, in bytes.
 int64_t peak_memory();
