@@ -8,13 +8,6 @@
 
 namespace prism::cli {
 
-std::string grouped(int64_t number) {
-  std::string digits = std::to_string(number);
-  const size_t first = digits.front() == '-' ? 1 : 0;
-  for (size_t at = digits.size(); at > first + 3;) digits.insert(at -= 3, ",");
-  return digits;
-}
-
 std::string in_bytes(double bytes) {
   constexpr std::array kUnits = {"B", "kB", "MB", "GB", "TB", "PB"};
   size_t unit = 0;

@@ -10,6 +10,8 @@
 #include <regex>
 #include <sstream>
 
+#include "prism/io/numbers.h"
+
 namespace prism {
 namespace {
 
@@ -22,12 +24,6 @@ std::string shape_text(at::IntArrayRef shape) {
 
 int64_t elements(at::IntArrayRef shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
-}
-
-std::string grouped(int64_t number) {  // 1234567 → 1,234,567
-  std::string text = std::to_string(number);
-  for (auto i = static_cast<int64_t>(text.size()) - 3; i > 0; i -= 3) text.insert(static_cast<size_t>(i), ",");
-  return text;
 }
 
 // Columns on the screen: UTF-8 continuation bytes take none.
@@ -99,7 +95,7 @@ std::ostream& operator<<(std::ostream& stream, const Routing& routing) {
     row(line.name, shape_text(line.shape), rule.label, rule.options->name());
   }
   for (const auto& [optimizer, total] : totals) {
-    stream << optimizer << ": " << grouped(total.second) << " elements in " << total.first
+    stream << optimizer << ": " << io::grouped(total.second) << " elements in " << total.first
            << (total.first == 1 ? " parameter\n" : " parameters\n");
   }
   return stream;

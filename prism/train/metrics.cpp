@@ -1,7 +1,5 @@
 #include "prism/train/metrics.h"
 
-#include <ATen/ops/isfinite.h>
-
 #include <cmath>
 
 namespace prism::train {

@@ -8,6 +8,7 @@
 #include "prism/io/file.h"
 #include "prism/io/json.h"
 #include "prism/io/json_lines.h"
+#include "prism/io/numbers.h"
 #include "prism/report/page.h"
 #include "prism/report/thin.h"
 #include "prism/train/run.h"
@@ -16,6 +17,7 @@ namespace prism::train {
 namespace {
 
 namespace fs = std::filesystem;
+using io::grouped;
 using nlohmann::json;
 
 void add_point(json& curve, const json& line, const char* value) {
@@ -44,12 +46,6 @@ json page_spectra(const fs::path& folder, const io::Config& config) {
     records.push_back(std::move(record));
   }
   return records;
-}
-
-std::string grouped(int64_t number) {
-  auto text = std::to_string(number);
-  for (auto i = static_cast<int64_t>(text.size()) - 3; i > 0; i -= 3) text.insert(static_cast<size_t>(i), ",");
-  return text;
 }
 
 std::string loss_text(const json& loss) {
