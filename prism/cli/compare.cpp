@@ -52,8 +52,7 @@ int compare_optimizers(const ConfigOptions& options) {
   options.apply(config);
   const compare::Plan plan(config);
   ProgressLine line;
-  const auto folder = config.is("data.cache", "auto") ? (plan.folder() / "data").string() : config.string("data.cache");
-  const auto dataset = open_dataset(config, folder, line);
+  const auto dataset = open_dataset(config, line);
   const Interrupt interrupt;
   compare::CompareOptions run;
   run.stop = &interrupt.signal();

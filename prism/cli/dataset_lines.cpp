@@ -28,8 +28,9 @@ std::string progress_text(const data::Progress& p) {
                      in_bytes(total), p.mb_per_s, in_time(p.eta_s), documents);
 }
 
-train::Dataset open_dataset(const io::Config& config, const std::filesystem::path& folder, ProgressLine& line) {
-  { const data::OutputFolder can_be_written(config.string("run.out")); }  // or say so before hours of work
+train::Dataset open_dataset(const io::Config& config, ProgressLine& line) {
+  const std::filesystem::path out = config.string("run.out");
+  { const data::OutputFolder can_be_written(out); }  // or say so before hours of work
   train::DatasetProgress progress;
   progress.tokenizer = [&](const text::TrainerProgress& p) {
     if (line.due()) line.update(text_of(p));
@@ -37,7 +38,9 @@ train::Dataset open_dataset(const io::Config& config, const std::filesystem::pat
   progress.shards = [&](const data::Progress& p) {
     if (line.due()) line.update(progress_text(p));
   };
-  auto dataset = train::open_dataset(config, folder, progress);
+  const auto cache =
+      config.is("data.cache", "auto") ? out / "data" : std::filesystem::path(config.string("data.cache"));
+  auto dataset = train::open_dataset(config, cache, progress);
   const auto& identity = dataset.train.identity();
   line.note(fmt::format("data: {} training tokens, {} held out, vocabulary {}", grouped(dataset.train.tokens()),
                         grouped(dataset.val.tokens()), grouped(dataset.tokenizer.size())));

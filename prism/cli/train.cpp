@@ -73,13 +73,9 @@ int train(const TrainOptions& options) {
   const auto config = configuration(options);
   const auto folder = config.string("run.out");
   train::check(config);
-  if (!options.resume && train::stored_config(folder)) {
-    throw Error(
-        fmt::format("{}: holds a run already; go on with it (--resume) or choose another folder (--out)", folder));
-  }
+  if (!options.resume) train::refuse_existing_run(folder);
   ProgressLine line;
-  const auto dataset =
-      open_dataset(config, config.is("data.cache", "auto") ? folder + "/data" : config.string("data.cache"), line);
+  const auto dataset = open_dataset(config, line);
   const Interrupt interrupt;
   train::RunOptions run;
   run.resume = options.resume;

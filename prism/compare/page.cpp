@@ -11,13 +11,6 @@ namespace {
 
 using nlohmann::json;
 
-json finite_or_null(double value) { return std::isfinite(value) ? json(value) : json(); }
-
-void add_estimate(json& object, const char* key, const Estimate& estimate) {
-  object[key]["mean"] = finite_or_null(estimate.mean);
-  if (estimate.interval) object[key].update({{"low", estimate.interval->low}, {"high", estimate.interval->high}});
-}
-
 // The settings that set it apart from the others, in a few words.
 std::string detail_of(const Contender& contender) {
   std::string text;
@@ -44,17 +37,17 @@ json page_optimizer(const Plan& plan, size_t index, const Result& result, const 
   if (!result.sweep) return entry;
   const auto& sweep = *result.sweep;
   entry["best_lr"] = sweep.best.lr;
-  entry["edge"] = sweep.edge == Edge::kNone ? json() : json(sweep.edge == Edge::kLow ? "low" : "high");
+  entry["edge"] = to_json(sweep.edge);
   entry["tolerance"] = {
       {"low", sweep.low}, {"high", sweep.high}, {"low_open", sweep.low_open}, {"high_open", sweep.high_open}};
-  add_estimate(entry, "final", result.final);
+  entry["final"] = to_json(result.final);
   entry["final"]["seeds"] = json::array();
   for (const auto seed : judging_seeds(plan)) {
     const auto found = result.losses.find(seed);
     if (found != result.losses.end())
       entry["final"]["seeds"].push_back({{"seed", seed}, {"loss", finite_or_null(found->second)}});
   }
-  if (result.difference) add_estimate(entry, "difference", *result.difference);
+  if (result.difference) entry["difference"] = to_json(*result.difference);
   const auto add_time = [&](const char* key, const char* speedup, const std::optional<double>& ours,
                             const std::optional<double>& theirs) {
     entry[key] = ours ? json(*ours) : json();

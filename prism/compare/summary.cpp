@@ -7,12 +7,10 @@
 #include "prism/compare/words.h"
 
 namespace prism::compare {
-namespace {
 
 using nlohmann::json;
 
 json finite_or_null(double value) { return std::isfinite(value) ? json(value) : json(); }
-json or_null(const std::optional<double>& value) { return value ? json(*value) : json(); }
 
 json to_json(const Estimate& estimate) {
   json object = {{"mean", finite_or_null(estimate.mean)}};
@@ -20,9 +18,15 @@ json to_json(const Estimate& estimate) {
   return object;
 }
 
+json to_json(Edge edge) { return edge == Edge::kNone ? json() : json(edge == Edge::kLow ? "low" : "high"); }
+
+namespace {
+
+json or_null(const std::optional<double>& value) { return value ? json(*value) : json(); }
+
 json to_json(const Sweep& sweep) {
   return {{"best_lr", sweep.best.lr},
-          {"edge", sweep.edge == Edge::kNone ? json() : json(sweep.edge == Edge::kLow ? "low" : "high")},
+          {"edge", to_json(sweep.edge)},
           {"tolerance",
            {{"low", sweep.low},
             {"high", sweep.high},

@@ -12,6 +12,10 @@ struct Sample {
   std::string optimizer, prompt, text;
 };
 
+nlohmann::json finite_or_null(double value);
+nlohmann::json to_json(const Estimate& estimate);  // {mean, low?, high?}
+nlohmann::json to_json(Edge edge);                 // "low", "high" or null
+
 // summary.json of a comparison. What the clock and the memory measured is under "timing" and "memory" and in no other
 // place.
 nlohmann::json summary_json(const Plan& plan, const Comparison& comparison, const std::vector<RunOutcome>& runs);

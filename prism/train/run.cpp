@@ -71,11 +71,8 @@ class Run {
  public:
   Run(const io::Config& config, const Dataset& dataset, const RunOptions& options)
       : options_(options), dataset_(dataset), folder_(config.string("run.out")), lock_(folder_) {
+    if (!options.resume) refuse_existing_run(folder_);
     const auto stored = stored_config(folder_);
-    if (stored && !options.resume) {
-      throw Error(fmt::format("{}: holds a run already; go on with it (--resume) or choose another folder (--out)",
-                              folder_.string()));
-    }
     check(config);
     set_up_torch(config);
     config_ = config;
@@ -240,6 +237,12 @@ std::optional<io::Config> stored_config(const fs::path& folder) {
   auto config = make_config();
   config.read_file(folder / "config.toml");
   return config;
+}
+
+void refuse_existing_run(const fs::path& folder) {
+  if (!stored_config(folder)) return;
+  throw Error(fmt::format("{}: holds a run already; go on with it (--resume) or choose another folder (--out)",
+                          folder.string()));
 }
 
 RunResult run(const io::Config& config, const Dataset& dataset, const RunOptions& options) {

@@ -48,6 +48,9 @@ struct RunResult {
 // checkpoint.*, metrics.*, run.*, train.steps, train.eval_*, train.graph and train.max_skips may change.
 RunResult run(const io::Config& config, const Dataset& dataset, const RunOptions& options);
 
+// Throws prism::Error where the folder holds a run already.
+void refuse_existing_run(const std::filesystem::path& folder);
+
 // Throws prism::Error that names the keys in which two complete configurations differ, but for those that may.
 void refuse_other_run(const io::Config& wanted, const io::Config& stored, const std::filesystem::path& folder);
 
