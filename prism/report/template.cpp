@@ -1,0 +1,59 @@
+#include "prism/report/template.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "prism/report/assets.h"
+
+namespace prism::report {
+
+std::string_view asset(std::string_view name) {
+  const auto all = assets();
+  const auto found = std::ranges::find(all, name, &Asset::name);
+  if (found == all.end()) throw std::logic_error("report: no asset " + std::string(name));
+  return found->bytes;
+}
+
+std::string escaped_html(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        result += "&amp;";
+        break;
+      case '<':
+        result += "&lt;";
+        break;
+      case '>':
+        result += "&gt;";
+        break;
+      default:
+        result += c;
+    }
+  }
+  return result;
+}
+
+std::string escaped_json(const nlohmann::json& document) {
+  std::string result;
+  for (const char c : document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)) {
+    c == '<' ? result += "\\u003c" : result += c;
+  }
+  return result;
+}
+
+std::string filled(std::string_view asset_name, const std::map<std::string_view, std::string>& values) {
+  const auto text = asset(asset_name);
+  std::string result;
+  for (size_t at = 0; at < text.size();) {
+    const auto open = std::min(text.find("{{", at), text.size());
+    result += text.substr(at, open - at);
+    if (open == text.size()) break;
+    const auto close = text.find("}}", open);
+    result += values.at(text.substr(open + 2, close - open - 2));
+    at = close + 2;
+  }
+  return result;
+}
+
+}  // namespace prism::report
