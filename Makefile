@@ -56,10 +56,7 @@ fuzz:  ## feed each reader of files broken ones for a minute, under the sanitize
 demo: build  ## compare AdamW, Muon and PRISM on a small language model; the page is runs/demo/report.html
 	@build/release/prism compare --config configs/demo.toml --out runs/demo
 
-bench:  ## time one step of every optimizer, here and in torch
-	@tools/setup.sh build
-	@$(CONFIGURE) release -DPRISM_BUILD_BENCH=ON
-	@$(BUILD) release-bench
+bench: build  ## time optimizer and training steps of Prism beside torch's
 	@PYTHON="$(PY)" bench/run.sh
 
 format:  ## lay out all C++ and JavaScript sources with clang-format

@@ -1,45 +1,46 @@
-"""One optimizer step on a GPU: prism_optim beside the peers that are installed, on all hidden matrices of two models, in one run.
+"""Prism beside the peers that are installed, in one run: optimizer steps, or whole training steps.
 
-`python bench/peers.py --json bench/results/h200.json --page peers.html` times whole steps (gradients given, float32 weights), eager and
-replayed from a CUDA graph where the optimizer allows it. Figures are medians; compare them only within one run.
+`python bench/peers.py [optimizer] [options]` and `python bench/peers.py train [options]` take the options of `prism bench optimizer` and
+`prism bench train` (--help lists them), which measure Prism and print the table, and ask this script for the rest:
+  optimizer   prism_optim from Python, torch's optimizers, and on a GPU Muon with a compiled Newton-Schulz iteration, `dion` and
+              `gram_newton_schulz`; eager and, on a GPU, replayed from a CUDA graph where the optimizer allows it
+  train       the same model in PyTorch (bench/twin.py), compiled on a GPU and eager elsewhere, with torch's fused AdamW and prism_optim
+Compare figures only within one run. PRISM= names another program than build/release/prism.
 """
 
-import argparse
-import datetime
 import importlib
 import json
+import os
 import pathlib
+import resource
+import shlex
 import statistics
+import sys
+import time
 
-import prism_optim
-import torch
-
-MODELS = {
-    "22m": {"layers": 8, "width": 512, "kv": 128, "mlp": 1408, "vocab": 16384},
-    "1b": {"layers": 24, "width": 2048, "kv": 512, "mlp": 5632, "vocab": 16384},
-}
+SERVE = "--serve"  # spoken to by the program, in the lines that prism/bench/peers.h describes
 
 
-def shapes_of(model):
-    """Hidden matrices as (rows, columns), q o k v gate up down of every layer."""
-    width, kv, mlp = model["width"], model["kv"], model["mlp"]
-    layer = [(width, width)] * 2 + [(kv, width)] * 2 + [(mlp, width)] * 2 + [(width, mlp)]
-    return layer * model["layers"]
+def start_program():
+    root = pathlib.Path(__file__).resolve().parents[1]
+    program = os.environ.get("PRISM", str(root / "build/release/prism"))
+    if not os.access(program, os.X_OK):
+        raise SystemExit(f"{program} is not there: build it (make build), or name it with PRISM=")
+    package = pathlib.Path(program).parent / "python"  # prism_optim of the same build
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
+    options = sys.argv[1:]
+    kind = options.pop(0) if options[:1] in (["optimizer"], ["train"]) else "optimizer"
+    arguments = ["prism", "bench", kind, *options]
+    if not {"-h", "--help"} & set(options):
+        arguments += ["--peers", shlex.join([sys.executable, __file__, SERVE])]
+    os.execv(program, arguments)
 
 
-def rest_of(model):
-    """What AdamW takes: the embedding, norms and biases."""
-    layer = [(model["width"],)] * 2 + [(model["width"],), (model["kv"],), (model["kv"],)]
-    return [(model["vocab"], model["width"]), (model["width"],)] + layer * model["layers"]
+if __name__ == "__main__" and sys.argv[1:] != [SERVE]:
+    start_program()
 
-
-def make_params(shapes):
-    make = torch.Generator("cuda").manual_seed(0)
-    params = [torch.nn.Parameter(torch.randn(shape, generator=make, device="cuda") * 0.02) for shape in shapes]
-    for p in params:
-        p.grad = torch.randn(p.shape, generator=make, device="cuda")
-    return params
-
+import torch  # noqa: E402
+import twin  # noqa: E402
 
 JORDAN = (3.4445, -4.7750, 2.0315)
 
@@ -77,33 +78,56 @@ class BatchedMuon:
             torch._foreach_add_(group, [u.to(p.dtype) for u, p in zip(updates, group, strict=True)], alpha=-self.lr * 0.2 * max(shape) ** 0.5)
 
 
-def dion_muon(params):
+def from_prism(name, **options):
+    """One of prism_optim's, with a fixed part of its options."""
+    return lambda params, capturable: getattr(importlib.import_module("prism_optim"), name)(params, capturable=capturable, **options)
+
+
+def dion_muon(params, **_):
     return importlib.import_module("dion").Muon(params, lr=0.02, use_triton=True)
 
 
-def gram_muon(params):
+def gram_muon(params, **_):
     return importlib.import_module("gram_newton_schulz").Muon(params, lr=0.02)
 
 
-OURS = {
-    "prism": lambda params: prism_optim.Prism(params, lr=0.02, coefficients="minimax9", capturable=True),
-    "prism_jordan": lambda params: prism_optim.Prism(params, lr=0.02, capturable=True),
-    "prism_ema": lambda params: prism_optim.Prism(params, lr=0.02, coefficients="minimax9", covariance="ema", capturable=True),
-    "muon": lambda params: prism_optim.Muon(params, lr=0.02, coefficients="minimax9", capturable=True),
-    "muon_jordan": lambda params: prism_optim.Muon(params, lr=0.02, capturable=True),
-    "adamw": lambda params: prism_optim.AdamW(params, lr=0.005, capturable=True),
-}
+def fused_adamw(params, capturable):
+    return torch.optim.AdamW(params, lr=0.005, fused=True, capturable=capturable)
+
+
+# Of each: what makes it, and which optimizer of `prism bench optimizer` does the same work.
 PEERS = {
-    "torch_muon": lambda params: torch.optim.Muon(params, lr=0.02, weight_decay=0, adjust_lr_fn="match_rms_adamw"),
-    "torch_adamw_fused": lambda params: torch.optim.AdamW(params, lr=0.005, fused=True, capturable=True),
-    "batched_muon_compiled": BatchedMuon,
-    "dion_muon": dion_muon,
-    "gram_newton_schulz": gram_muon,
+    "prism_optim_prism": (from_prism("Prism", coefficients="minimax9"), "prism"),
+    "prism_optim_muon": (from_prism("Muon", coefficients="minimax9"), "muon"),
+    "prism_optim_adamw": (from_prism("AdamW"), "adamw"),
+    "torch_muon": (lambda params, **_: torch.optim.Muon(params, lr=0.02, weight_decay=0, adjust_lr_fn="match_rms_adamw"), "muon_jordan"),
+    "torch_adamw": (lambda params, capturable: torch.optim.AdamW(params, lr=0.005, foreach=True, capturable=capturable), "adamw"),
+    "torch_adamw_fused": (fused_adamw, "adamw"),
+    "batched_muon_compiled": (lambda params, **_: BatchedMuon(params), "muon_jordan"),
+    "dion_muon": (dion_muon, "muon_jordan"),
+    "gram_newton_schulz": (gram_muon, "muon_jordan"),
+    "torch_adamw_fused_rest": (fused_adamw, "adamw_rest"),
 }
+ONLY_GPU = {"batched_muon_compiled", "dion_muon", "gram_newton_schulz"}
 
 
-def timed(function, repeats):
-    """Median milliseconds of one call, each between two events, and calls not waited for in between."""
+def make_params(shapes, device):
+    make = torch.Generator(device).manual_seed(0)
+    params = [torch.nn.Parameter(torch.randn(shape, generator=make, device=device) * 0.02) for shape in shapes]
+    for p in params:
+        p.grad = torch.randn(p.shape, generator=make, device=device)
+    return params
+
+
+def timed(function, device, repeats):
+    """Median milliseconds of one call; on a GPU each between two events, and calls not waited for in between."""
+    if device == "cpu":
+        times = []
+        for _ in range(repeats):
+            start = time.perf_counter()
+            function()
+            times.append(1e3 * (time.perf_counter() - start))
+        return statistics.median(times)
     events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
     for start, end in events:
         start.record()
@@ -125,97 +149,95 @@ def captured(optimizer):
         torch.cuda.current_stream().wait_stream(stream)
         with torch.cuda.graph(graph):
             optimizer.step()
-    except Exception as problem:  # whatever a peer raises in capture
-        print(f"    not captured: {str(problem).splitlines()[0][:100]}")
+    except Exception:  # whatever a peer raises in capture
+        torch.cuda.synchronize()
         return None
     return graph
 
 
-def measure(make, params, repeats):
-    torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated()
-    optimizer = make(params)
+def state_bytes(optimizer):
+    return sum(t.nbytes for state in optimizer.state.values() for t in state.values() if torch.is_tensor(t) and t.dim() > 0)
+
+
+def measure(make, params, device, repeats):
+    on_gpu = device != "cpu"
+    before = torch.cuda.memory_allocated() if on_gpu else 0
+    optimizer = make(params, capturable=on_gpu)
     for _ in range(3):
         optimizer.step()
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    result = {"eager_ms": timed(optimizer.step, repeats)}
-    result["memory_mib"] = (torch.cuda.max_memory_allocated() - before) / 2**20
-    graph = captured(optimizer)
+    if on_gpu:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+    result = {"eager_ms": timed(optimizer.step, device, repeats)}
+    memory = torch.cuda.max_memory_allocated() - before if on_gpu else state_bytes(optimizer)
+    result["memory_mib"] = memory / 2**20
+    graph = captured(optimizer) if on_gpu else None
     if graph is not None:
         graph.replay()
-        result["captured_ms"] = timed(graph.replay, repeats)
+        result["captured_ms"] = timed(graph.replay, device, repeats)
     return result
 
 
-def flops_of(shapes, name):
-    """The products of a step on 16-bit operands, symmetric ones at half cost, in units of n³; n the shorter side, α the ratio of the sides."""
-    iteration = {"prism": 17, "prism_ema": 17, "muon": 17, "prism_jordan": 23, "muon_jordan": 23}[name]
-    gram = 4 if name.startswith("prism") else 3  # and T·Q
-    return sum((iteration + gram * max(s) / min(s)) * min(s) ** 3 for s in shapes)
+def optimizer_answers(job):
+    """What each answer is called, what it always says, and how the rest is measured."""
+    device, on_gpu = job["device"], job["device"] != "cpu"
+    params, rest = make_params(job["matrices"], device), make_params(job["rest"], device)
+    for name, (make, like) in PEERS.items():
+        if (job["only"] and name not in job["only"]) or (not on_gpu and name in ONLY_GPU):
+            continue
+        chosen = rest if name.endswith("_rest") else params
+        if chosen:
+            facts = {"like": like, "rest": chosen is rest, "ours": name.startswith("prism_optim")}
+            yield name, lambda make=make, chosen=chosen, facts=facts: facts | measure(make, chosen, device, job["repeats"])
 
 
-def bytes_of(shapes):
-    """G read, M and W read and written."""
-    return sum(20 * m * n for m, n in shapes)
+def training(job, make_optimizer):
+    on_gpu = job["device"] != "cpu"
+    step = twin.training_step(job, make_optimizer, compiled=on_gpu)
+    first = step().item()
+    for _ in range(3):
+        step()
+    if on_gpu:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+    step_ms = timed(step, job["device"], job["steps"])
+    last = step().item()
+    peak = torch.cuda.max_memory_allocated() if on_gpu else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"step_ms": step_ms, "peak_bytes": peak, "first_loss": first, "last_loss": last}
 
 
-def write_results(results, arguments):
-    if arguments.page:
-        template = pathlib.Path(__file__).with_name("peers.html").read_text()
-        facts = {"title": f"{torch.cuda.get_device_name()}, torch {torch.__version__}", "results": results}
-        arguments.page.write_text(template.replace("null /* results */", json.dumps(facts)))
-    if arguments.json:
-        step_ms = {m: {n: round(min(v for k, v in r.items() if k.endswith("_ms")), 4) for n, r in rs.items()} for m, rs in results.items()}
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        facts = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "date": str(datetime.date.today())}
-        arguments.json.write_text(json.dumps(facts | {"step_ms": step_ms, "details": results}, indent=2) + "\n")
+def training_answers(job):
+    kind = "eager" if job["device"] == "cpu" else "compiled"
+    for name, make in twin.OPTIMIZERS.items():
+        yield f"torch_{kind}_{name}", lambda make=make: training(job, make)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
-    parser.add_argument("--only", nargs="+", help="names of optimizers")
-    parser.add_argument("--repeats", type=int, default=30)
-    parser.add_argument("--json", type=pathlib.Path)
-    parser.add_argument("--page", type=pathlib.Path, help="an HTML page with bars")
-    arguments = parser.parse_args()
-
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, CUDA {torch.version.cuda}; medians of {arguments.repeats} steps, ms")
-    results = {}
-    for model_name in arguments.models:
-        model = MODELS[model_name]
-        shapes = shapes_of(model)
-        params, rest = make_params(shapes), make_params(rest_of(model))
-        print(f"\n{model_name}: {len(shapes)} matrices, {sum(m * n for m, n in shapes) / 1e6:.0f} M parameters")
-        print(f"{'':26}{'eager':>9}{'captured':>10}{'TFLOP/s':>9}{'of floor':>9}{'GB/s':>8}{'MiB':>9}")
-        lines = {**OURS, **PEERS, "adamw_rest": OURS["adamw"], "torch_adamw_fused_rest": PEERS["torch_adamw_fused"]}
-        for name, make in lines.items():
-            if arguments.only and name not in arguments.only:
-                continue
-            try:
-                result = measure(make, rest if name.endswith("_rest") else params, arguments.repeats)
-            except ImportError as missing:
-                print(f"{name:26} not installed ({missing.name})")
-                continue
-            results.setdefault(model_name, {})[name] = result
-            best = min(v for k, v in result.items() if k.endswith("_ms"))
-            captured_text = f"{result['captured_ms']:10.3f}" if "captured_ms" in result else f"{'-':>10}"
-            line = f"{name:26}{result['eager_ms']:9.3f}{captured_text}"
-            moved = bytes_of(shapes)
-            if name.split("_rest")[0] in OURS and "adamw" not in name:
-                work = flops_of(shapes, name)
-                floor = (work / 790e12 + moved / 4.3e12) * 1e3
-                result |= {"tflops": work / best / 1e9, "share_of_floor": floor / best}
-                line += f"{result['tflops']:9.0f}{result['share_of_floor']:9.2f}{moved / best / 1e6:8.0f}"
-            else:
-                line += f"{'':9}{'':9}{'':8}"
-            print(line + f"{result['memory_mib']:9.0f}", flush=True)
+def answers(job):
+    on_gpu = job["device"] != "cpu"
+    if on_gpu:
+        torch.cuda.set_device(job["device"])
+    for name, measured in {"optimizer": optimizer_answers, "train": training_answers}[job["kind"]](job):
+        try:
+            yield {"name": name} | measured()
+        except ImportError as problem:
+            yield {"name": name, "missing": f"{problem.name} is not installed"}
+        except Exception as problem:  # a peer that fails must not take the others with it
+            yield {"name": name, "missing": (str(problem) or type(problem).__name__).splitlines()[0][:100]}
+        if on_gpu:
             torch.cuda.empty_cache()
-        del params, rest
-        torch.cuda.empty_cache()
-        write_results(results, arguments)
+
+
+def serve():
+    def say(line):
+        print(json.dumps(line), file=answer_to, flush=True)
+
+    answer_to, sys.stdout = sys.stdout, sys.stderr  # what libraries print is no answer
+    say({"names": list(PEERS)})
+    for job in sys.stdin:
+        for answer in answers(json.loads(job)):
+            say(answer)
+        say({})
 
 
 if __name__ == "__main__":
-    main()
+    serve()

@@ -12,7 +12,7 @@ case "${1:-}" in
   format) sources '*.h' '*.cpp' '*.cu' '*.cuh' '*.js' | xargs -0 -r clang-format -i ;;
   check)
     sources '*.h' '*.cpp' '*.cu' '*.cuh' '*.js' | xargs -0 -r clang-format --dry-run --Werror
-    sources 'prism/*.cpp' 'examples/*.cpp' 'bench/*.cpp' 'tests/*.cpp' ':!tests/consumer' |
+    sources 'prism/*.cpp' 'examples/*.cpp' 'tests/*.cpp' ':!tests/consumer' |
       xargs -0 -r -n 1 -P "${JOBS:-$(nproc)}" clang-tidy --quiet -p build/lint
     sources '*.py' | xargs -0 -r "$PYTHON" -m mypy --no-error-summary
     ;;

@@ -25,7 +25,7 @@ readonly fuzz_programs=(clang++=clang)
 # Packages that a staged .deps folder (tools/stage_deps.sh) makes unnecessary; ccache only saves time.
 readonly build_packages=(
   ccache libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev libxxhash-dev libutf8proc-dev libzstd-dev
-  zlib1g-dev libgtest-dev libbenchmark-dev
+  zlib1g-dev libgtest-dev
 )
 
 die() {  # the first line, then the others indented

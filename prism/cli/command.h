@@ -37,6 +37,7 @@ std::vector<Command> commands();  // all, in the order of the help
 // Parses, runs, reports; returns the exit status.
 int run(int argc, const char* const* argv);
 
+Command bench_command();
 Command compare_command();
 Command data_command();
 Command doctor_command();

@@ -20,6 +20,6 @@ void wait_without_spinning(char** argv) {
 
 int main(int argc, char** argv) {
   const std::string_view command = argc > 1 ? argv[1] : "";
-  if (command == "train" || command == "compare") wait_without_spinning(argv);
+  if (command == "train" || command == "compare" || command == "bench") wait_without_spinning(argv);
   return prism::cli::run(argc, argv);
 }

@@ -29,6 +29,15 @@ CLI::Option* add_number(CLI::App& app, const std::string& name, Number& value, c
   return app.add_option(name, value, doc)->check(CLI::Validator(check, ""))->capture_default_str();
 }
 
+CLI::Validator one_of(const std::vector<std::string>& words) {
+  const auto check = [=](std::string& word) {
+    return std::ranges::find(words, word) != words.end()
+               ? std::string()
+               : fmt::format("expected {}, got '{}'", fmt::join(words, " or "), word);
+  };
+  return CLI::Validator(check, "");
+}
+
 }  // namespace
 
 CLI::Option* add_integer(CLI::App& app, const std::string& name, int64_t& value, const std::string& doc, int64_t least,
@@ -49,20 +58,26 @@ CLI::Option* add_path(CLI::App& app, const std::string& name, std::string& value
   return app.add_option(name, value, doc)->type_name("PATH");
 }
 
+CLI::Option* add_name(CLI::App& app, const std::string& name, std::string& value, const std::vector<std::string>& known,
+                      const std::string& doc) {
+  return app.add_option(name, value, doc)->check(one_of(known))->type_name("NAME")->capture_default_str();
+}
+
+CLI::Option* add_names(CLI::App& app, const std::string& name, std::vector<std::string>& values,
+                       const std::vector<std::string>& known, const std::string& doc) {
+  return app.add_option(name, values, doc)->check(one_of(known))->type_name("NAME")->delimiter(',')->expected(1, -1);
+}
+
 CLI::Option* add_word(CLI::App& app, const std::string& name, const std::vector<std::string>& words,
                       const std::string& fallback, const std::string& doc,
                       const std::function<void(size_t index)>& take) {
   const auto index = [words](const std::string& word) {
     return static_cast<size_t>(std::ranges::find(words, word) - words.begin());
   };
-  const auto check = [=](std::string& word) {
-    return index(word) < words.size() ? std::string()
-                                      : fmt::format("expected {}, got '{}'", fmt::join(words, " or "), word);
-  };
   return app
       .add_option_function<std::string>(
           name, [=](const std::string& word) { take(index(word)); }, doc)
-      ->check(CLI::Validator(check, ""))
+      ->check(one_of(words))
       ->type_name(fmt::format("{}", fmt::join(words, "|")))
       ->default_str(fallback);
 }

@@ -22,6 +22,12 @@ CLI::Option* add_word(CLI::App& app, const std::string& name, const std::vector<
                       const std::string& fallback, const std::string& doc,
                       const std::function<void(size_t index)>& take);
 
+// One of many names, or several of them (also with commas between); the help does not list them.
+CLI::Option* add_name(CLI::App& app, const std::string& name, std::string& value, const std::vector<std::string>& known,
+                      const std::string& doc);
+CLI::Option* add_names(CLI::App& app, const std::string& name, std::vector<std::string>& values,
+                       const std::vector<std::string>& known, const std::string& doc);
+
 // One of several words, each of which stands for a value.
 template <typename Value>
 CLI::Option* add_choice(CLI::App& app, const std::string& name, Value& value,

@@ -1,5 +1,8 @@
 // prism/cuda in a build without CUDA.
 
+#include <stdexcept>
+
+#include "prism/cuda/device.h"
 #include "prism/cuda/launch.h"
 
 namespace prism::cuda {
@@ -25,5 +28,13 @@ int elementwise_step(const ElementwiseRule& /*rule*/, const StepScalars& /*scala
 }
 
 const char* error_text(int /*error*/) { return "built without CUDA"; }
+
+std::string device_name(int /*device*/) { return ""; }
+
+Graph::Graph(void* stream, const std::function<void()>& /*launches*/) : stream_(stream) {
+  throw std::runtime_error("CUDA graphs: built without CUDA");
+}
+Graph::~Graph() = default;
+void Graph::launch() const {}
 
 }  // namespace prism::cuda

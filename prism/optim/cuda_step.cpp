@@ -85,34 +85,12 @@ struct Spectral {
   ScaleRule scale{};
 };
 
-std::optional<Spectral> spectral_rule(const Options& options) {
-  const auto* momentum = dynamic_cast<const MomentumOptions*>(&options);
-  if (momentum == nullptr || momentum->solver() != Solver::Gram) return std::nullopt;
-  const Coefficients coefficients = momentum->polar().coefficients;
-  Spectral spectral;
-  spectral.scale = momentum->scale();
-  cuda::SpectralRule& rule = spectral.rule;
-  rule.momentum = momentum->momentum();
-  rule.nesterov = momentum->nesterov();
-  rule.bias_correction = momentum->bias_correction();
-  rule.bound = coefficients.bound();
-  for (const auto& step : gram_steps(coefficients)) {
-    if (step.c.size() != 3 && step.c.size() != 5) return std::nullopt;
-    rule.steps.push_back({step.c, step.centred, step.split});
-  }
-  if (const auto* prism = dynamic_cast<const PrismOptions*>(&options)) {
-    if (prism->covariance() == CovarianceKind::Sketch) return std::nullopt;
-    rule.gamma.value = prism->gamma();
-    rule.noisy = prism->gamma() > 0;
-    rule.averaged = prism->covariance() == CovarianceKind::Ema;
-    rule.covariance_beta = prism->covariance_beta();
-    spectral.side = rule.noisy ? prism->side() : Side::Auto;
-    if (rule.averaged && !rule.noisy) return std::nullopt;
-  } else if (const auto* tikhonov = dynamic_cast<const TikhonovMuonOptions*>(&options)) {
-    rule.damping = tikhonov->damping();
-  } else if (dynamic_cast<const MuonOptions*>(&options) == nullptr) {
-    return std::nullopt;
-  }
+std::optional<Spectral> spectral_of(const Options& options) {
+  const auto rule = spectral_rule(options);
+  if (!rule) return std::nullopt;
+  Spectral spectral{*rule, Side::Auto, dynamic_cast<const MomentumOptions&>(options).scale()};
+  if (const auto* prism = dynamic_cast<const PrismOptions*>(&options); prism != nullptr && rule->noisy)
+    spectral.side = prism->side();
   return spectral;
 }
 
@@ -220,7 +198,7 @@ CudaStep::CudaStep(const Options& options, const std::vector<Bucket>& buckets, c
     : taken_(buckets.size(), false), work_(std::make_unique<Work>()) {
   Work& work = *work_;
   if (std::none_of(buckets.begin(), buckets.end(), usable)) return;
-  work.spectral = spectral_rule(options);
+  work.spectral = spectral_of(options);
   work.elementwise = elementwise_rule(options);
   if (!work.spectral && !work.elementwise) return;
   for (size_t b = 0; b < buckets.size(); ++b) {
@@ -258,6 +236,34 @@ CudaStep::CudaStep(const Options& options, const std::vector<Bucket>& buckets, c
 }
 
 CudaStep::~CudaStep() = default;
+
+std::optional<cuda::SpectralRule> spectral_rule(const Options& options) {
+  const auto* momentum = dynamic_cast<const MomentumOptions*>(&options);
+  if (momentum == nullptr || momentum->solver() != Solver::Gram) return std::nullopt;
+  const Coefficients coefficients = momentum->polar().coefficients;
+  cuda::SpectralRule rule;
+  rule.momentum = momentum->momentum();
+  rule.nesterov = momentum->nesterov();
+  rule.bias_correction = momentum->bias_correction();
+  rule.bound = coefficients.bound();
+  for (const auto& step : gram_steps(coefficients)) {
+    if (step.c.size() != 3 && step.c.size() != 5) return std::nullopt;
+    rule.steps.push_back({step.c, step.centred, step.split});
+  }
+  if (const auto* prism = dynamic_cast<const PrismOptions*>(&options)) {
+    if (prism->covariance() == CovarianceKind::Sketch) return std::nullopt;
+    rule.gamma.value = prism->gamma();
+    rule.noisy = prism->gamma() > 0;
+    rule.averaged = prism->covariance() == CovarianceKind::Ema;
+    rule.covariance_beta = prism->covariance_beta();
+    if (rule.averaged && !rule.noisy) return std::nullopt;
+  } else if (const auto* tikhonov = dynamic_cast<const TikhonovMuonOptions*>(&options)) {
+    rule.damping = tikhonov->damping();
+  } else if (dynamic_cast<const MuonOptions*>(&options) == nullptr) {
+    return std::nullopt;
+  }
+  return rule;
+}
 
 bool is_capturing(at::Device device) {
   return device.is_cuda() && cuda::available(device.index()) && cuda::is_capturing(stream_of(device));

@@ -1,5 +1,10 @@
 #pragma once
 
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "prism/cuda/launch.h"
 #include "prism/optim/bucket.h"
 
 namespace prism {
@@ -25,6 +30,9 @@ class CudaStep {
   std::vector<bool> taken_;
   std::unique_ptr<Work> work_;
 };
+
+// The rule of an optimizer of matrices as the kernels know it; nothing where they have none for these options.
+std::optional<cuda::SpectralRule> spectral_rule(const Options& options);
 
 // Whether a step on this device would be captured into a graph instead of run.
 bool is_capturing(at::Device device);

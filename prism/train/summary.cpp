@@ -12,13 +12,6 @@ namespace {
 
 using nlohmann::json;
 
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 // The mean of the last tenth of the training losses, at most 100 of them: one batch says little.
 json final_loss(const std::vector<double>& losses) {
   if (losses.empty()) return nullptr;
@@ -67,6 +60,14 @@ json sources_of(const data::Identity& identity) {
 }
 
 }  // namespace
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  if (values.size() % 2 == 1) return *middle;
+  return (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
 
 const char* word(RunStatus status) {
   switch (status) {

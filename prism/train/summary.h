@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "prism/train/checkpoint.h"
 #include "prism/train/run.h"
@@ -14,6 +15,8 @@ namespace prism::train {
 // all else is the same for the same configuration.
 nlohmann::json summarize(const std::filesystem::path& folder, const Trainer& trainer, const Dataset& dataset,
                          const RunState& state, const RunResult& result);
+
+double median(std::vector<double> values);  // 0 of none
 
 const char* word(RunStatus status);  // "finished", "interrupted", "diverged"
 

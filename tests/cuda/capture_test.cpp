@@ -3,8 +3,8 @@
 
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <cuda_runtime_api.h>
 
+#include "prism/cuda/device.h"
 #include "tests/optim/helpers.h"
 
 namespace prism::test {
@@ -39,46 +39,32 @@ TEST_F(Capture, ReplaysTheEagerStepBitForBitWithItsOwnLearningRate) {
   const auto replayed = model(1), eager = copy_of(replayed);
   for (size_t i = 0; i < eager.size(); ++i) eager[i].second.mutable_grad() = replayed[i].second.grad().clone();
   Mixed captured = optimizer_of(replayed), plain = optimizer_of(eager);
-  const c10::impl::VirtualGuardImpl cuda(at::kCUDA);
-  const c10::Stream stream = cuda.getStreamFromGlobalPool(at::Device(at::kCUDA, 0));
+  const c10::impl::VirtualGuardImpl backend(at::kCUDA);
+  const c10::Stream stream = backend.getStreamFromGlobalPool(at::Device(at::kCUDA, 0));
   const c10::StreamGuard guard(stream);
   torch::cuda::synchronize();
   captured.step();
   plain.step();
 
-  auto* handle = static_cast<cudaStream_t>(stream.native_handle());
-  ASSERT_EQ(cudaStreamBeginCapture(handle, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-  captured.step();
-  cudaGraph_t graph = nullptr;
-  ASSERT_EQ(cudaStreamEndCapture(handle, &graph), cudaSuccess);
-  cudaGraphExec_t executable = nullptr;
-  ASSERT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
+  const cuda::Graph graph(stream.native_handle(), [&] { captured.step(); });
   for (const double lr : {0.1, 0.03, 0.0}) {
     set_rates(captured, lr);
     set_rates(plain, lr);
     captured.write_scalars();
-    ASSERT_EQ(cudaGraphLaunch(executable, handle), cudaSuccess);
+    graph.launch();
     plain.step();
   }
   torch::cuda::synchronize();
   expect_equal_weights(replayed, eager);
   expect_equal_state(state_of(captured), state_of(plain));
-  cudaGraphExecDestroy(executable);
-  cudaGraphDestroy(graph);
 }
 
 TEST_F(Capture, RefusesWhatAGraphWouldFreeze) {
-  const c10::impl::VirtualGuardImpl cuda(at::kCUDA);
-  const c10::Stream stream = cuda.getStreamFromGlobalPool(at::Device(at::kCUDA, 0));
+  const c10::impl::VirtualGuardImpl backend(at::kCUDA);
+  const c10::Stream stream = backend.getStreamFromGlobalPool(at::Device(at::kCUDA, 0));
   const c10::StreamGuard guard(stream);
-  auto* handle = static_cast<cudaStream_t>(stream.native_handle());
   const auto message_in_capture = [&](Optimizer& optimizer) {
-    EXPECT_EQ(cudaStreamBeginCapture(handle, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-    const auto message = message_of([&] { optimizer.step(); });
-    cudaGraph_t graph = nullptr;
-    cudaStreamEndCapture(handle, &graph);
-    cudaGraphDestroy(graph);
-    return message;
+    return message_of([&] { const cuda::Graph graph(stream.native_handle(), [&] { optimizer.step(); }); });
   };
   const auto named = model(1);
   Mixed fresh = optimizer_of(named);

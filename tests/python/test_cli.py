@@ -15,9 +15,10 @@ import pytest
 from program import ENVIRONMENT, run, start
 
 COMMANDS = [
-    "train", "compare", "inspect", "export", "generate", "tokenizer train", "tokenizer encode", "tokenizer decode", "tokenizer info", "data build", "data info", "doctor",
+    "train", "compare", "inspect", "export", "generate", "tokenizer train", "tokenizer encode", "tokenizer decode", "tokenizer info", "data build", "data info",
+    "bench optimizer", "bench kernels", "bench train", "doctor",
 ]  # fmt: skip
-GROUPS = ["tokenizer", "data"]
+GROUPS = ["tokenizer", "data", "bench"]
 
 # What a user may get wrong, by command: (arguments, what the message must say). Words in braces are the files of
 # `places`; {new} is a path where nothing is and where nothing may be afterwards. A new command needs a line in COMMANDS
@@ -225,6 +226,38 @@ MISTAKES["inspect"] = [
     (f"{CHECKPOINT} --data {{binary}}", "binary data"),
     (f"{CHECKPOINT} --data {{jsonl}}", "tokens"),
 ]
+MODEL = [("--model 22M", "--model: expected demo or 22m .*, got '22M'"), ("--model", "--model: expected a value")]
+BENCH = [
+    ("--device tpu", "expected auto, cpu, cuda or cuda:N"),
+    ("--device cuda:99", '"cuda:99" is not there'),
+    ("--json {folder}", "Is a directory"),
+    ("--json {missing}/f.json", "there is no folder"),
+    ("--json {binary}", "binary.dat.*JSON"),
+    ("--json {other_device}", "holds figures of Some GPU.*choose another file"),
+]
+MISTAKES["bench optimizer"] = [
+    *MODEL,
+    *BENCH,
+    ("--repeats 0", "--repeats: expected an integer, 1 or more, got '0'"),
+    ("--repeats many", "--repeats: expected an integer"),
+    ("--only msgd", "--only: no optimizer 'msgd'"),
+    ("--only prism_emma", "did you mean 'prism_ema'"),
+    ("--model demo --page {folder}", "Is a directory"),
+    ("--model demo --page {missing}/page.html", "there is no folder"),
+    ("--model demo --peers false", "'false' ended before it had answered"),
+]
+MISTAKES["bench kernels"] = [*MODEL, *BENCH, ("--optimizer sgd", "--optimizer: expected prism or prism_jordan .*, got 'sgd'")]
+MISTAKES["bench train"] = [
+    *BENCH,
+    ("--preset 22M", "--preset: expected demo or 22m .*, got '22M'"),
+    ("--optimizer sgd", "--optimizer: expected prism .*, got 'sgd'"),
+    ("--optimizer adamw_rest", "--optimizer: expected prism .*, got 'adamw_rest'"),
+    ("--steps 0", "--steps: expected an integer, 1 or more"),
+    ("--batch 0", "--batch: expected an integer, 1 or more"),
+    ("--context 100000000", "context must be between"),
+    ("--vocab 9999999", "vocab must be between"),
+    ("--peers false", "'false' ended before it had answered"),
+]
 
 
 def make_shards(folder, corpus, tokenizer):
@@ -280,6 +313,7 @@ def places(tmp_path_factory):
         "binary": path("binary.dat", bytes(range(256)) * 64),
         "text": path("text.txt", sentence * 50),
         "json": path("some.json", '{"a": [1, 2]}'),
+        "other_device": path("other_device.json", '{"device": "Some GPU"}'),
         "jsonl": path("docs.jsonl", '{"text": "one"}\n{"text": "two"}\n'),
         "broken_jsonl": path("broken.jsonl", '{"text": "one"}\n{"text": \n'),
         "broken_toml": path("broken.toml", "[train]\nstpes = 3\n"),

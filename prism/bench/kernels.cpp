@@ -1,0 +1,100 @@
+#include "prism/bench/kernels.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "prism/bench/timing.h"
+#include "prism/optim/registry.h"
+
+namespace prism::bench {
+namespace {
+
+using Kind = Kernel::Kind;
+
+constexpr int kWarmUp = 3;
+
+bool is_product(const std::string& name) {
+  return name.find("product_kernel") != name.npos || name.find("portable_kernel") != name.npos;
+}
+
+// The kernels of a run of `count` products, those of one chunk.
+std::vector<std::optional<size_t>> match_products(size_t count, const std::vector<Kernel>& kernels) {
+  size_t iteration = 0, others = 0;
+  for (const auto& kernel : kernels) {
+    if (kernel.kind == Kind::kIteration) ++iteration;
+    if (kernel.kind != Kind::kIteration && kernel.kind != Kind::kElementwise) ++others;
+  }
+  if (count < iteration + others || (count - iteration) % others != 0) return std::vector<std::optional<size_t>>(count);
+  const size_t each = (count - iteration) / others;
+  std::vector<std::optional<size_t>> result;
+  for (size_t k = 0; k < kernels.size(); ++k) {
+    if (kernels[k].kind == Kind::kElementwise) continue;
+    result.insert(result.end(), kernels[k].kind == Kind::kIteration ? 1 : each, k);
+  }
+  return result;
+}
+
+std::optional<size_t> match_elementwise(const std::string& name, const std::vector<Kernel>& kernels) {
+  for (size_t k = 0; k < kernels.size(); ++k) {
+    if (kernels[k].kind == Kind::kElementwise && name.find(kernels[k].label + "_kernel") != name.npos) return k;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+KernelTime::Bound KernelTime::bound(const Peak& peak) const {
+  if (std::max(peak.tensor_ms(work), peak.memory_ms(work)) == 0) return Bound::kLaunch;
+  return peak.tensor_ms(work) > peak.memory_ms(work) ? Bound::kTensor : Bound::kMemory;
+}
+
+double KernelTime::share_of_bound(const Peak& peak) const {
+  return std::max(peak.tensor_ms(work), peak.memory_ms(work)) / ms;
+}
+
+const char* word(KernelTime::Bound bound) {
+  if (bound == KernelTime::Bound::kTensor) return "tensor";
+  return bound == KernelTime::Bound::kMemory ? "memory" : "launch";
+}
+
+std::vector<std::optional<size_t>> match_launches(const std::vector<std::string>& names,
+                                                  const std::vector<Kernel>& kernels) {
+  std::vector<std::optional<size_t>> result;
+  for (size_t i = 0; i < names.size();) {
+    const auto end = std::find_if_not(names.begin() + static_cast<std::ptrdiff_t>(i), names.end(), is_product);
+    const auto products = static_cast<size_t>(end - names.begin()) - i;
+    if (products == 0) result.push_back(match_elementwise(names[i], kernels));
+    if (products > 0) std::ranges::copy(match_products(products, kernels), std::back_inserter(result));
+    i += std::max<size_t>(products, 1);
+  }
+  return result;
+}
+
+Roofline roofline(const std::vector<Span>& spans, const std::vector<Kernel>& kernels) {
+  std::vector<std::string> names;
+  for (const auto& span : spans) names.push_back(span.name);
+  const auto matches = match_launches(names, kernels);
+  const auto times = kernel_ms(spans);
+  std::vector<KernelTime> rows;
+  for (const auto& kernel : kernels) rows.push_back({kernel.label, 0, 0, kernel.work});
+  for (size_t i = 0; i < spans.size(); ++i) {
+    auto row = matches[i] ? rows.begin() + static_cast<std::ptrdiff_t>(*matches[i])
+                          : std::ranges::find(rows, spans[i].name, &KernelTime::label);
+    if (row == rows.end()) row = rows.insert(rows.end(), {spans[i].name, 0, 0, {}});
+    row->launches += 1;
+    row->ms += times[i];
+  }
+  std::erase_if(rows, [](const KernelTime& row) { return row.launches == 0; });
+  const auto whole = summarize(at::kCUDA, spans);
+  return {std::move(rows), static_cast<int64_t>(spans.size()), whole.total_ms, whole.idle_ms};
+}
+
+std::vector<Span> profile_step(const Entrant& entrant, const std::vector<Tensor>& parameters) {
+  const auto device = parameters.front().device();
+  const OwnStream stream(device);
+  const auto optimizer = make_optimizer(entrant.optimizer, parameters, entrant.options);
+  for (int i = 0; i < kWarmUp; ++i) optimizer->step();
+  return profile(device, [&] { optimizer->step(); });
+}
+
+}  // namespace prism::bench

@@ -1,0 +1,110 @@
+#include "prism/bench/optimizers.h"
+
+#include <ATen/Context.h>
+#include <ATen/ops/randn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "prism/bench/timing.h"
+#include "prism/io/error.h"
+#include "prism/optim/registry.h"
+#include "prism/train/summary.h"
+#include "prism/train/trainer.h"
+
+namespace prism::bench {
+namespace {
+
+constexpr double kMebibyte = 1 << 20;
+constexpr int kWarmUp = 3;
+
+std::vector<Entrant> make_entrants() {
+  const Json minimax9 = {{"coefficients", "minimax9"}};
+  std::vector<Entrant> list = {
+      {"prism", "prism", minimax9},
+      {"prism_jordan", "prism"},
+      {"prism_ema", "prism", {{"coefficients", "minimax9"}, {"covariance", "ema"}}},
+      {"muon", "muon", minimax9},
+      {"muon_jordan", "muon"},
+      {"tikhonov", "tikhonovmuon", minimax9},
+      {"adamw", "adamw"},
+      {"adamw_rest", "adamw", Json::object(), /*rest=*/true},
+      {"prism_stacked", "prism", {{"solver", "stacked"}}, /*rest=*/false, /*usual=*/false},
+  };
+  std::set<std::string> named;
+  for (const auto& entrant : list) named.insert(entrant.optimizer);
+  for (const auto& name : optimizer_names()) {
+    if (named.contains(name)) continue;
+    const auto options = prism::make_options(name)->to_json();
+    list.push_back({name, name, Json::object(), false, false, options.value("refresh", int64_t{1})});
+  }
+  return list;
+}
+
+}  // namespace
+
+std::unique_ptr<Options> Entrant::make_options() const { return prism::make_options(optimizer, options); }
+
+const std::vector<Entrant>& entrants() {
+  static const std::vector<Entrant> list = make_entrants();
+  return list;
+}
+
+const Entrant& entrant(const std::string& name) {
+  const auto found = std::ranges::find(entrants(), name, &Entrant::name);
+  if (found == entrants().end()) throw Error(fmt::format("bench: no optimizer '{}'", name));
+  return *found;
+}
+
+double StepTime::best_ms() const { return captured_ms ? std::min(eager_ms, *captured_ms) : eager_ms; }
+
+nlohmann::json StepTime::to_json(const std::optional<Peak>& peak) const {
+  nlohmann::json row = {{"eager_ms", eager_ms}, {"memory_mib", memory_mib}};
+  if (captured_ms) row["captured_ms"] = *captured_ms;
+  if (!work) return row;
+  const double ms = best_ms();
+  if (work->flop > 0) row["tflops"] = work->flop / ms / 1e9;
+  row["gb_per_s"] = work->bytes / ms / 1e6;
+  if (peak) row["share_of_floor"] = peak->floor_ms(*work) / ms;
+  return row;
+}
+
+std::vector<Tensor> make_parameters(const std::vector<Shape>& shapes, at::Device device) {
+  at::manual_seed(0);
+  const auto options = at::device(device).dtype(at::kFloat);
+  std::vector<Tensor> parameters;
+  for (const auto& shape : shapes) {
+    auto weight = (at::randn(shape, options) * 0.02).set_requires_grad(true);
+    weight.mutable_grad() = at::randn(shape, options);
+    parameters.push_back(weight);
+  }
+  return parameters;
+}
+
+StepTime measure(const Entrant& entrant, const std::vector<Tensor>& parameters, int64_t repeats) {
+  const auto device = parameters.front().device();
+  const OwnStream stream(device);
+  const int64_t before = device.is_cpu() ? 0 : allocated_bytes(device);
+  auto options = entrant.options;
+  const bool captures = has_graphs(device) && entrant.make_options()->can_be_captured();
+  if (captures) options["capturable"] = true;
+  const auto optimizer = make_optimizer(entrant.optimizer, parameters, options);
+  const auto cycle = [&] {
+    for (int64_t i = 0; i < entrant.cycle; ++i) optimizer->step();
+  };
+  for (int i = 0; i < kWarmUp; ++i) optimizer->step();
+  synchronize(device);
+  if (!device.is_cpu()) reset_peak(device);
+
+  std::vector<Shape> shapes;
+  for (const auto& parameter : parameters) shapes.push_back(parameter.sizes().vec());
+  StepTime result{.name = entrant.name, .work = step_work(*entrant.make_options(), shapes)};
+  result.eager_ms = train::median(time_calls(device, repeats, cycle)) / static_cast<double>(entrant.cycle);
+  const int64_t bytes = device.is_cpu() ? train::state_bytes(*optimizer) : peak_bytes(device) - before;
+  result.memory_mib = static_cast<double>(bytes) / kMebibyte;
+  if (captures) result.captured_ms = train::median(time_graph(device, repeats, cycle));
+  return result;
+}
+
+}  // namespace prism::bench

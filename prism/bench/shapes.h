@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace prism::bench {
+
+using Shape = std::vector<int64_t>;
+
+// The parameters of a model, as far as an optimizer is concerned.
+struct ShapeSet {
+  std::string name;
+  std::vector<Shape> matrices;  // hidden matrices
+  std::vector<Shape> rest;      // embedding, norms, biases; none where the set is no model
+
+  int64_t elements() const;  // of the matrices
+};
+
+// The presets of prism/model with a vocabulary of 16,384, and
+//   wide     8192×28672 and its transpose
+//   experts  256 of 1024×2048
+//   odd      all m×n with m and n of 1, 7, 129, 5000
+// Another name is a prism::Error.
+ShapeSet shape_set(const std::string& name);
+const std::vector<std::string>& shape_set_names();
+
+inline constexpr int64_t kVocab = 16384;
+
+}  // namespace prism::bench

@@ -1,0 +1,102 @@
+#include "prism/bench/timing.h"
+
+#include <ATen/DeviceAccelerator.h>
+#include <ATen/Parallel.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "prism/cuda/device.h"
+#include "prism/cuda/launch.h"
+#include "prism/train/machine.h"
+
+namespace prism::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+c10::Stream current_stream(at::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
+
+int64_t aggregate(const at::CachingDeviceAllocator::StatArray& array, bool peak) {
+  const auto& stat = array[static_cast<size_t>(at::CachingDeviceAllocator::StatType::AGGREGATE)];
+  return peak ? stat.peak : stat.current;
+}
+
+std::vector<double> time_on_host(int64_t repeats, const std::function<void()>& call) {
+  std::vector<double> times;
+  for (int64_t i = 0; i < repeats; ++i) {
+    const auto begin = Clock::now();
+    call();
+    times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
+  }
+  return times;
+}
+
+}  // namespace
+
+std::string device_name(at::Device device) {
+  if (device.is_cpu())
+    return fmt::format("{}, {} threads", train::machine(device).at("cpu").get<std::string>(), at::get_num_threads());
+  const auto name = cuda::device_name(device.index());
+  return name.empty() ? device.str() : name;
+}
+
+void synchronize(at::Device device) {
+  if (!device.is_cpu()) at::accelerator::synchronizeDevice(device.index());
+}
+
+struct OwnStream::Guard {
+  explicit Guard(at::Device device)
+      : stream(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device)) {}
+  c10::StreamGuard stream;
+};
+
+OwnStream::OwnStream(at::Device device) {
+  if (device.is_cpu()) return;
+  synchronize(device);
+  guard_ = std::make_unique<Guard>(device);
+}
+OwnStream::~OwnStream() = default;
+
+std::vector<double> time_calls(at::Device device, int64_t repeats, const std::function<void()>& call) {
+  if (device.is_cpu()) return time_on_host(repeats, call);
+  const auto stream = current_stream(device);
+  std::vector<c10::Event> begin, end;
+  for (int64_t i = 0; i < repeats; ++i) {
+    for (auto* events : {&begin, &end}) events->emplace_back(device.type(), c10::EventFlag::BACKEND_DEFAULT);
+    begin.back().record(stream);
+    call();
+    end.back().record(stream);
+  }
+  synchronize(device);
+  std::vector<double> times;
+  for (size_t i = 0; i < begin.size(); ++i) times.push_back(begin[i].elapsedTime(end[i]));
+  return times;
+}
+
+bool has_graphs(at::Device device) { return device.is_cuda() && cuda::available(device.index()); }
+
+std::vector<double> time_graph(at::Device device, int64_t repeats, const std::function<void()>& call) {
+  const cuda::Graph graph(current_stream(device).native_handle(), call);
+  graph.launch();
+  return time_calls(device, repeats, [&] { graph.launch(); });
+}
+
+int64_t allocated_bytes(at::Device device) {
+  return aggregate(at::accelerator::getDeviceStats(device.index()).allocated_bytes, false);
+}
+
+int64_t peak_bytes(at::Device device) {
+  return aggregate(at::accelerator::getDeviceStats(device.index()).allocated_bytes, true);
+}
+
+void reset_peak(at::Device device) { at::accelerator::resetPeakStats(device.index()); }
+
+void release_cache(at::Device device) {
+  if (!device.is_cpu()) at::accelerator::emptyCache();
+}
+
+}  // namespace prism::bench

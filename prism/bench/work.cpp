@@ -1,0 +1,116 @@
+#include "prism/bench/work.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <set>
+
+#include "prism/cuda/iteration.h"
+#include "prism/optim/adam.h"
+#include "prism/optim/cuda_step.h"
+
+namespace prism::bench {
+namespace {
+
+using cuda::IterationProduct;
+
+constexpr double kFloat = 4, kHalf = 2;  // bytes
+
+// Sums over all matrices, n the shorter side.
+struct Sizes {
+  double mn = 0, nn = 0, mnn = 0, nnn = 0;
+};
+
+Sizes sizes_of(const std::vector<Shape>& shapes) {
+  Sizes sum;
+  for (const auto& shape : shapes) {
+    const auto m = static_cast<double>(std::max(shape.at(0), shape.at(1)));
+    const auto n = static_cast<double>(std::min(shape.at(0), shape.at(1)));
+    sum.mn += m * n;
+    sum.nn += n * n;
+    sum.mnn += m * n * n;
+    sum.nnn += n * n * n;
+  }
+  return sum;
+}
+
+bool is_split(const IterationProduct& product) { return product.X_low != cuda::kNone || product.Y_low != cuda::kNone; }
+
+Work product_work(const IterationProduct& product, const Sizes& sizes) {
+  std::set<int> operands{product.X, product.Y, product.X_low, product.Y_low, product.C1, cuda::kNone};
+  const auto results = 1 + (product.low != cuda::kNone ? 1 : 0);
+  const auto matrices = static_cast<double>(operands.size()) - 1 + results;
+  return {(product.symmetric ? 1.0 : 2.0) * (is_split(product) ? 2.0 : 1.0) * sizes.nnn, matrices * kHalf * sizes.nn};
+}
+
+// Which product of the iteration it is, by the buffers it reads and writes.
+std::string product_name(const IterationProduct& product) {
+  if (product.high == cuda::kA) return "R = VZ";
+  if (product.high == cuda::kS) return product.X == cuda::kA ? "S = A² + pA + q" : "V = ZR";
+  if (product.X == cuda::kA) return "Z = c₂A² + c₁A + c₀";
+  return product.X == cuda::kS ? "Z = c₄S² + …" : "Q = QZ";
+}
+
+std::vector<Kernel> iteration_kernels(const cuda::SpectralRule& rule, const Sizes& sizes) {
+  std::vector<Kernel> kernels;
+  int step = 0;
+  for (const auto& product : cuda::plan_iteration(rule.steps, rule.bound).products) {
+    if (product.X == cuda::kA && product.Y == cuda::kA) ++step;
+    kernels.push_back({fmt::format("{}, step {}{}", product_name(product), step, is_split(product) ? ", halves" : ""),
+                       Kernel::Kind::kIteration, product_work(product, sizes)});
+  }
+  return kernels;
+}
+
+}  // namespace
+
+std::optional<Peak> peak_of(const std::string& device_name) {
+  if (device_name.find("H200") != std::string::npos) return Peak{790e12, 4.3e12};
+  return std::nullopt;
+}
+
+std::optional<std::vector<Kernel>> step_kernels(const Options& options, const std::vector<Shape>& shapes) {
+  const auto rule = spectral_rule(options);
+  if (!rule) return std::nullopt;
+  const Sizes sizes = sizes_of(shapes);
+  const bool stacked = rule->noisy && !rule->averaged;  // DᵀD is formed together with TᵀT
+  const double operands = rule->noisy ? 2 : 1;          // T and D
+  const double gram_terms = stacked ? 2 : 1;
+  const double halves = rule->steps.front().split ? 2 : 1;
+  using Kind = Kernel::Kind;
+  std::vector<Kernel> kernels = {
+      {"measure", Kind::kElementwise, {0, 2 * kFloat * sizes.mn}},
+      {"factor", Kind::kElementwise, {}},
+      {"advance", Kind::kElementwise, {0, (3 * kFloat + operands * kHalf) * sizes.mn}},
+  };
+  if (rule->averaged)
+    kernels.push_back({"C ← βC + (1−β)DᵀD", Kind::kMean, {sizes.mnn, kHalf * sizes.mn + 2 * kFloat * sizes.nn}});
+  const double gram_results = halves * kHalf + (rule->averaged ? kFloat : 0);
+  kernels.push_back(
+      {"Gram", Kind::kGram, {gram_terms * sizes.mnn, gram_terms * kHalf * sizes.mn + gram_results * sizes.nn}});
+  for (auto& kernel : iteration_kernels(*rule, sizes)) kernels.push_back(std::move(kernel));
+  kernels.push_back(
+      {"W ← … − lr·TQ", Kind::kUpdate, {2 * sizes.mnn, (2 * kFloat + kHalf) * sizes.mn + kHalf * sizes.nn}});
+  return kernels;
+}
+
+std::optional<Work> step_work(const Options& options, const std::vector<Shape>& shapes) {
+  if (dynamic_cast<const AdamFamilyOptions*>(&options) != nullptr) {
+    double elements = 0;
+    for (const auto& shape : shapes) elements += std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>());
+    return Work{0, 7 * kFloat * elements};
+  }
+  const auto kernels = step_kernels(options, shapes);
+  if (!kernels) return std::nullopt;
+  const Sizes sizes = sizes_of(shapes);
+  Work work{0, 5 * kFloat * sizes.mn};
+  for (const auto& kernel : *kernels) {
+    work.flop += kernel.work.flop;
+    if (kernel.kind == Kernel::Kind::kMean) work.bytes += 2 * kFloat * sizes.nn;
+  }
+  return work;
+}
+
+}  // namespace prism::bench

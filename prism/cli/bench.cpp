@@ -1,0 +1,79 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "prism/bench/shapes.h"
+#include "prism/cli/bench_commands.h"
+#include "prism/cli/options.h"
+#include "prism/cli/terminal.h"
+#include "prism/report/text_table.h"
+
+namespace prism::cli {
+
+void BenchOptions::attach_models(CLI::App& app) {
+  add_names(app, "--model", models, bench::shape_set_names(),
+            "Whose shapes: demo, 22m, 124m, 1b, wide, experts, odd\n(default 22m, on a GPU 22m and 1b)");
+}
+
+void BenchOptions::attach_device(CLI::App& app) {
+  app.add_option("--device", device, "auto, cpu, cuda or cuda:N; auto: the first GPU, if any")
+      ->type_name("DEVICE")
+      ->capture_default_str();
+}
+
+void BenchOptions::attach_json(CLI::App& app) {
+  app.add_option("--json", json, "Add the figures to this file, or begin it")->type_name("FILE.json");
+}
+
+std::vector<std::string> BenchOptions::models_for(at::Device on) const {
+  if (!models.empty()) return models;
+  return on.is_cpu() ? std::vector<std::string>{"22m"} : std::vector<std::string>{"22m", "1b"};
+}
+
+std::optional<bench::ResultsFile> BenchOptions::results(at::Device on) const {
+  if (json.empty()) return std::nullopt;
+  return bench::ResultsFile(json, on);
+}
+
+std::string in_ms(double ms) {
+  const int digits = ms >= 1 ? static_cast<int>(std::floor(std::log10(ms))) : 0;
+  return fmt::format("{:.{}f}", ms, std::clamp(3 - digits, 0, 3));
+}
+
+std::string in_rate(double rate) { return fmt::format("{:.{}f}", rate, rate < 9.95 ? 1 : 0); }
+
+std::string title_of(const bench::ShapeSet& set) {
+  return fmt::format("{}: {} matrices, {:.0f} M parameters", set.name, set.matrices.size(),
+                     static_cast<double>(set.elements()) / 1e6);
+}
+
+std::string profile_table(const bench::Profile& profile, at::Device device, size_t most) {
+  using enum report::Align;
+  report::TextTable table(
+      {{device.is_cpu() ? "operator" : "kernel"}, {"calls", kRight}, {"ms", kRight}, {"share", kRight}});
+  const int64_t name_width = std::max<int64_t>(terminal_of(stdout).width, 60) - 26;
+  const auto row = [&](const std::string& name, int64_t calls, double ms) {
+    table.row({fitted(name, name_width), calls > 0 ? fmt::to_string(calls) : "", in_ms(ms),
+               fmt::format("{:.1f} %", 100 * ms / profile.total_ms)});
+  };
+  const size_t shown = std::min(most, profile.lines.size());
+  for (size_t i = 0; i < shown; ++i) row(profile.lines[i].name, profile.lines[i].calls, profile.lines[i].ms);
+  bench::ProfileLine others;
+  for (size_t i = shown; i < profile.lines.size(); ++i) {
+    others.calls += profile.lines[i].calls;
+    others.ms += profile.lines[i].ms;
+  }
+  if (others.calls > 0) row(fmt::format("{} others", profile.lines.size() - shown), others.calls, others.ms);
+  row(device.is_cpu() ? "outside of operators" : "between kernels", 0, profile.idle_ms);
+  return table.text();
+}
+
+Command bench_command() {
+  return {"bench", "Time optimizers, their kernels and training steps on this machine",
+          "prism bench optimizer --model 22m", [](CLI::App& app) {
+            return attach_commands(app, {bench_optimizer_command(), bench_kernels_command(), bench_train_command()});
+          }};
+}
+
+}  // namespace prism::cli

@@ -1,0 +1,122 @@
+#include <fmt/format.h>
+#include <torch/version.h>
+
+#include <memory>
+
+#include "prism/bench/kernels.h"
+#include "prism/bench/timing.h"
+#include "prism/cli/bench_commands.h"
+#include "prism/cli/options.h"
+#include "prism/cli/progress.h"
+#include "prism/cli/terminal.h"
+#include "prism/report/text_table.h"
+#include "prism/train/machine.h"
+
+namespace prism::cli {
+namespace {
+
+constexpr size_t kMostOperators = 30;
+
+struct KernelsOptions : BenchOptions {
+  std::string optimizer = "prism";
+};
+
+std::string roofline_table(const bench::Roofline& roofline, const std::optional<bench::Peak>& peak) {
+  using enum report::Align;
+  std::vector<report::TextTable::Column> columns = {{"kernel"}, {"ms", kRight}, {"of step", kRight}};
+  if (peak) columns.push_back({"bound by"});
+  columns.insert(columns.end(), {{"TFLOP/s", kRight}, {"GB/s", kRight}});
+  if (peak) columns.push_back({"of bound", kRight});
+  report::TextTable table(columns);
+  const auto percent = [](double share) { return fmt::format("{:.0f} %", 100 * share); };
+  const auto rate = [](double work, double ms, double unit) { return work > 0 ? in_rate(work / ms / unit) : ""; };
+  for (const auto& kernel : roofline.kernels) {
+    std::vector<std::string> cells = {fitted(kernel.label, 30), in_ms(kernel.ms),
+                                      percent(kernel.ms / roofline.total_ms)};
+    if (peak) cells.push_back(word(kernel.bound(*peak)));
+    cells.push_back(rate(kernel.work.flop, kernel.ms, 1e9));
+    cells.push_back(rate(kernel.work.bytes, kernel.ms, 1e6));
+    if (peak) cells.push_back(kernel.work.bytes > 0 ? percent(kernel.share_of_bound(*peak)) : "");
+    table.row(cells);
+  }
+  std::vector<std::string> last(columns.size());
+  last[0] = "between kernels", last[1] = in_ms(roofline.idle_ms),
+  last[2] = percent(roofline.idle_ms / roofline.total_ms);
+  table.row(last);
+  return table.text();
+}
+
+nlohmann::json figures_of(const bench::Roofline& roofline, const std::optional<bench::Peak>& peak) {
+  auto rows = nlohmann::json::array();
+  for (const auto& kernel : roofline.kernels) {
+    nlohmann::json row = {{"kernel", kernel.label}, {"launches", kernel.launches}, {"ms", kernel.ms}};
+    if (kernel.work.flop > 0) row["tflops"] = kernel.work.flop / kernel.ms / 1e9;
+    if (kernel.work.bytes > 0) row["gb_per_s"] = kernel.work.bytes / kernel.ms / 1e6;
+    if (peak) row["bound"] = word(kernel.bound(*peak));
+    if (peak && kernel.work.bytes > 0) row["share_of_bound"] = kernel.share_of_bound(*peak);
+    rows.push_back(row);
+  }
+  rows.push_back({{"kernel", "between kernels"}, {"ms", roofline.idle_ms}});
+  return rows;
+}
+
+nlohmann::json figures_of(const bench::Profile& profile) {
+  auto rows = nlohmann::json::array();
+  for (const auto& line : profile.lines)
+    rows.push_back({{"operator", line.name}, {"calls", line.calls}, {"ms", line.ms}});
+  return rows;
+}
+
+int bench_kernels(const KernelsOptions& options) {
+  const auto device = train::device_of(options.device);
+  auto results = options.results(device);
+  const auto& entrant = bench::entrant(options.optimizer);
+  const auto name = bench::device_name(device);
+  const auto peak = bench::peak_of(name);
+  fmt::print("{}, torch {}; one step of {}, gradients given, float32 weights\n", name, TORCH_VERSION, entrant.name);
+  for (const auto& model : options.models_for(device)) {
+    const auto set = bench::shape_set(model);
+    const auto& shapes = entrant.rest ? set.rest : set.matrices;
+    ProgressLine line;
+    line.update(model);
+    const auto spans = bench::profile_step(entrant, bench::make_parameters(shapes, device));
+    bench::release_cache(device);
+    line.clear();
+    nlohmann::json figures;
+    if (device.is_cpu()) {
+      const auto profile = bench::summarize(device, spans);
+      fmt::print("\n{}; {} ms\n{}", title_of(set), in_ms(profile.total_ms),
+                 profile_table(profile, device, kMostOperators));
+      figures = figures_of(profile);
+    } else {
+      const auto roofline = bench::roofline(
+          spans, bench::step_kernels(*entrant.make_options(), shapes).value_or(std::vector<bench::Kernel>{}));
+      fmt::print("\n{}; {} ms, {} kernels\n{}", title_of(set), in_ms(roofline.total_ms), roofline.launches,
+                 roofline_table(roofline, peak));
+      figures = figures_of(roofline, peak);
+    }
+    std::fflush(stdout);
+    if (results) results->merge({{"kernels", {{model, {{entrant.name, figures}}}}}});
+  }
+  return 0;
+}
+
+Action attach(CLI::App& app) {
+  auto options = std::make_shared<KernelsOptions>();
+  options->attach_models(app);
+  std::vector<std::string> names;
+  for (const auto& entrant : bench::entrants()) names.push_back(entrant.name);
+  add_name(app, "--optimizer", options->optimizer, names, "Whose step, as in prism bench optimizer");
+  options->attach_device(app);
+  options->attach_json(app);
+  return [options] { return bench_kernels(*options); };
+}
+
+}  // namespace
+
+Command bench_kernels_command() {
+  return {"kernels", "Where one optimizer step spends its time: a roofline of its kernels",
+          "prism bench kernels --model 1b\nprism bench kernels --optimizer muon --device cpu", attach};
+}
+
+}  // namespace prism::cli

@@ -1,0 +1,155 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "prism/bench/optimizers.h"
+#include "prism/bench/peers.h"
+#include "prism/bench/results.h"
+#include "prism/bench/timing.h"
+#include "prism/cli/bench_commands.h"
+#include "prism/cli/options.h"
+#include "prism/cli/output.h"
+#include "prism/cli/progress.h"
+#include "prism/io/error.h"
+#include "prism/io/spelling.h"
+#include "prism/report/text_table.h"
+#include "prism/train/machine.h"
+
+namespace prism::cli {
+namespace {
+
+struct OptimizerOptions : BenchOptions {
+  std::vector<std::string> only;
+  std::string peers, page;
+  int64_t repeats = 0;  // as suits the device
+};
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+void check_names(const std::vector<std::string>& only, const std::vector<std::string>& peers) {
+  std::vector<std::string> known;
+  for (const auto& entrant : bench::entrants()) known.push_back(entrant.name);
+  known.insert(known.end(), peers.begin(), peers.end());
+  for (const auto& name : only) {
+    if (contains(known, name)) continue;
+    const auto nearest = io::nearest_word(name, known);
+    throw Error(fmt::format("--only: no optimizer '{}'{}; there are {}", name,
+                            nearest.empty() ? "" : fmt::format(" (did you mean '{}'?)", nearest),
+                            fmt::join(known, ", ")));
+  }
+}
+
+std::vector<bench::StepTime> measure_ours(const bench::ShapeSet& set, at::Device device, int64_t repeats,
+                                          const std::vector<std::string>& only, ProgressLine& line) {
+  const auto matrices = bench::make_parameters(set.matrices, device);
+  const auto rest = bench::make_parameters(set.rest, device);
+  std::vector<bench::StepTime> rows;
+  for (const auto& entrant : bench::entrants()) {
+    if (only.empty() ? !entrant.usual : !contains(only, entrant.name)) continue;
+    const auto& parameters = entrant.rest ? rest : matrices;
+    if (parameters.empty()) continue;
+    line.update(fmt::format("{}  {}", set.name, entrant.name));
+    rows.push_back(bench::measure(entrant, parameters, repeats));
+    bench::release_cache(device);
+  }
+  return rows;
+}
+
+std::string step_table(const std::vector<bench::StepTime>& rows, at::Device device,
+                       const std::optional<bench::Peak>& peak) {
+  using enum report::Align;
+  const bool cpu = device.is_cpu();
+  std::vector<report::TextTable::Column> columns = {{"optimizer"}, {cpu ? "ms" : "eager ms", kRight}};
+  if (!cpu) columns.push_back({"captured", kRight});
+  columns.push_back({cpu ? "GFLOP/s" : "TFLOP/s", kRight});
+  if (peak) columns.push_back({"of floor", kRight});
+  columns.push_back({"GB/s", kRight});
+  columns.push_back({"MiB", kRight});
+  report::TextTable table(columns);
+  for (const auto& row : rows) {
+    const auto figures = row.to_json(peak);
+    const auto rate = [&](const char* key, double factor) {
+      return figures.contains(key) ? in_rate(factor * figures.at(key).get<double>()) : "";
+    };
+    std::vector<std::string> cells = {row.name, in_ms(row.eager_ms)};
+    if (!cpu) cells.push_back(row.captured_ms ? in_ms(*row.captured_ms) : "-");
+    cells.push_back(rate("tflops", cpu ? 1e3 : 1));
+    if (peak) cells.push_back(row.work ? fmt::format("{:.0f} %", 100 * peak->floor_ms(*row.work) / row.best_ms()) : "");
+    cells.push_back(rate("gb_per_s", 1));
+    cells.push_back(in_rate(row.memory_mib));
+    table.row(cells);
+  }
+  return table.text();
+}
+
+int bench_optimizer(const OptimizerOptions& options) {
+  const auto device = train::device_of(options.device);
+  const int64_t repeats = options.repeats > 0 ? options.repeats : device.is_cpu() ? 5 : 30;
+  auto results = options.results(device);
+  if (!options.page.empty()) check_writable(options.page);
+  std::optional<bench::Peers> peers;
+  if (!options.peers.empty()) peers.emplace(options.peers);
+  check_names(options.only, peers ? peers->names() : std::vector<std::string>{});
+
+  const auto name = bench::device_name(device);
+  const auto peak = bench::peak_of(name);
+  fmt::print("{}, torch {}; medians of {} steps, gradients given, float32 weights\n", name, TORCH_VERSION, repeats);
+  std::vector<bench::PageModel> pages;
+  for (const auto& model : options.models_for(device)) {
+    const auto set = bench::shape_set(model);
+    ProgressLine line;
+    auto rows = measure_ours(set, device, repeats, options.only, line);
+    bench::release_cache(device);
+    std::vector<std::string> missing;
+    if (peers) {
+      line.update(fmt::format("{}  peers", model));
+      const auto theirs = peers->measure(set, device, repeats, options.only, [&](const auto& peer, const auto& why) {
+        missing.push_back(fmt::format("{} ({})", peer, why));
+      });
+      rows.insert(rows.end(), theirs.begin(), theirs.end());
+    }
+    line.clear();
+    fmt::print("\n{}\n{}", title_of(set), step_table(rows, device, peak));
+    if (!missing.empty()) fmt::print("not measured: {}\n", fmt::join(missing, ", "));
+    std::fflush(stdout);
+    if (results) results->merge(bench::step_figures(model, rows, peak));
+    pages.push_back({model, title_of(set).substr(model.size() + 2), rows});
+    if (!options.page.empty()) bench::write_page(options.page, name, pages);
+  }
+  return 0;
+}
+
+Action attach(CLI::App& app) {
+  auto options = std::make_shared<OptimizerOptions>();
+  options->attach_models(app);
+  options->attach_device(app);
+  app.add_option("--only", options->only,
+                 "Measure these alone; also optimizers that are not usually\nmeasured (soap, ssd, …)")
+      ->type_name("NAME")
+      ->delimiter(',')
+      ->expected(1, -1);
+  add_integer(app, "--repeats", options->repeats, "Steps of which the median is taken\n(default 5, on a GPU 30)", 1)
+      ->default_str("");
+  app.add_option("--peers", options->peers,
+                 "Measure the optimizers of this program in the same run\n(bench/peers.py calls this command so)")
+      ->type_name("COMMAND");
+  options->attach_json(app);
+  app.add_option("--page", options->page, "Write bars as a page")->type_name("FILE.html");
+  return [options] { return bench_optimizer(*options); };
+}
+
+}  // namespace
+
+Command bench_optimizer_command() {
+  return {"optimizer", "Whole optimizer steps over all hidden matrices of a model",
+          "prism bench optimizer --model 22m --json results.json --page results.html\n"
+          "python bench/peers.py --model 22m 1b          # the same beside torch's and others",
+          attach};
+}
+
+}  // namespace prism::cli

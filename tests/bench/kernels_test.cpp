@@ -1,0 +1,89 @@
+#include "prism/bench/kernels.h"
+
+#include <gtest/gtest.h>
+
+namespace prism::bench {
+namespace {
+
+const std::string kProduct = "prism::cuda::product_kernel<true>";
+
+std::vector<Kernel> kernels_of(const char* name) { return *step_kernels(*entrant(name).make_options(), {{512, 128}}); }
+
+// The labels of launches, "?" where none fits.
+std::vector<std::string> labels(const std::vector<std::string>& names, const std::vector<Kernel>& kernels) {
+  std::vector<std::string> result;
+  for (const auto& match : match_launches(names, kernels)) result.push_back(match ? kernels[*match].label : "?");
+  return result;
+}
+
+std::vector<std::string> chunk(size_t products) {
+  std::vector<std::string> names = {"prism::cuda::measure_kernel<float>", "prism::cuda::factor_kernel<float>",
+                                    "prism::cuda::advance_kernel<float>"};
+  names.insert(names.end(), products, kProduct);
+  return names;
+}
+
+TEST(Launches, OfSeveralChunksAreFoundByTheirPlaces) {
+  const auto kernels = kernels_of("prism");
+  auto names = chunk(2 + 12 + 2);  // matrices of both orientations: two launches of Grams and of updates
+  for (const auto& name : chunk(1 + 12 + 1)) names.push_back(name);
+  const auto found = labels(names, kernels);
+  ASSERT_EQ(found.size(), names.size());
+  EXPECT_EQ(found[2], "advance");
+  EXPECT_EQ(found[3], "Gram");
+  EXPECT_EQ(found[4], "Gram");
+  EXPECT_EQ(found[5], "S = A² + pA + q, step 1");
+  EXPECT_EQ(found[16], "Q = QZ, step 3");
+  EXPECT_EQ(found[18], "W ← … − lr·TQ");
+  EXPECT_EQ(found[19], "measure");
+  EXPECT_EQ(found[22], "Gram");
+  EXPECT_EQ(found[23], "S = A² + pA + q, step 1");
+  EXPECT_EQ(found.back(), "W ← … − lr·TQ");
+}
+
+TEST(Launches, OfTheAveragedCovarianceHaveItsProductFirst) {
+  const auto found = labels(chunk(2 + 2 + 12 + 2), kernels_of("prism_ema"));
+  EXPECT_EQ(found[3], "C ← βC + (1−β)DᵀD");
+  EXPECT_EQ(found[4], "C ← βC + (1−β)DᵀD");
+  EXPECT_EQ(found[5], "Gram");
+  EXPECT_EQ(found[7], "S = A² + pA + q, step 1");
+  EXPECT_EQ(found.back(), "W ← … − lr·TQ");
+}
+
+TEST(Launches, ThatDoNotFitAreNotGuessed) {
+  const auto found = labels(chunk(15), kernels_of("prism"));  // 12 of the iteration, and three for Grams and updates
+  ASSERT_EQ(found.size(), 18U);
+  EXPECT_EQ(found[2], "advance");
+  for (size_t i = 3; i < found.size(); ++i) EXPECT_EQ(found[i], "?");
+  EXPECT_EQ(labels({"at::native::fill"}, kernels_of("prism")), std::vector<std::string>{"?"});
+}
+
+TEST(Roofline, NamesTheBoundOfEachKernel) {
+  const Peak peak{100e12, 1e12};
+  const KernelTime products{"", 1, 1, {50e9, 0.1e9}}, copies{"", 1, 1, {1e9, 0.8e9}}, nothing{"", 1, 1, {}};
+  EXPECT_STREQ(word(products.bound(peak)), "tensor");
+  EXPECT_DOUBLE_EQ(products.share_of_bound(peak), 0.5);
+  EXPECT_STREQ(word(copies.bound(peak)), "memory");
+  EXPECT_DOUBLE_EQ(copies.share_of_bound(peak), 0.8);
+  EXPECT_STREQ(word(nothing.bound(peak)), "launch");
+}
+
+TEST(Roofline, AddsUpTheLaunchesOfAKernel) {
+  std::vector<Span> spans;
+  uint64_t now = 0;
+  for (const auto& name : chunk(14)) {
+    spans.push_back({name, now, now + 1'000'000, 0});
+    now += 1'000'000;
+  }
+  spans.push_back({"memset", now + 500'000, now + 1'500'000, 0});
+  const auto result = roofline(spans, kernels_of("prism"));
+  EXPECT_EQ(result.launches, 18);
+  EXPECT_DOUBLE_EQ(result.total_ms, 18.5);
+  EXPECT_DOUBLE_EQ(result.idle_ms, 0.5);
+  EXPECT_EQ(result.kernels.front().label, "measure");
+  EXPECT_EQ(result.kernels.back().label, "memset");
+  EXPECT_EQ(result.kernels.size(), 18U);
+}
+
+}  // namespace
+}  // namespace prism::bench

@@ -1,0 +1,93 @@
+// Work models and shapes, counted by hand.
+
+#include "prism/bench/work.h"
+
+#include <gtest/gtest.h>
+
+#include "prism/bench/optimizers.h"
+#include "prism/io/error.h"
+#include "prism/optim/registry.h"
+#include "prism/train/summary.h"
+
+namespace prism::bench {
+namespace {
+
+// m×n with m = αn.
+constexpr double kM = 96, kN = 32, kAlpha = kM / kN, kCube = kN * kN * kN;
+const std::vector<Shape> kTall = {{96, 32}}, kWide = {{32, 96}};
+
+double flop(const std::string& name) { return step_work(*entrant(name).make_options(), kTall)->flop; }
+
+TEST(StepWork, CountsTheProductsOfEachPolynomial) {
+  EXPECT_DOUBLE_EQ(flop("prism"), (17 + 4 * kAlpha) * kCube);         // minimax9: 12 products, the first step in halves
+  EXPECT_DOUBLE_EQ(flop("prism_jordan"), (23 + 4 * kAlpha) * kCube);  // two steps in halves
+  EXPECT_DOUBLE_EQ(flop("muon"), (17 + 3 * kAlpha) * kCube);          // no DᵀD
+  EXPECT_DOUBLE_EQ(flop("tikhonov"), flop("muon"));
+  EXPECT_DOUBLE_EQ(flop("prism_ema"), flop("prism"));  // DᵀD goes into the average instead
+}
+
+TEST(StepWork, CountsEveryBytesReadAndWrittenOnce) {
+  const auto bytes = [](const char* name) { return step_work(*entrant(name).make_options(), kTall)->bytes; };
+  EXPECT_DOUBLE_EQ(bytes("prism"), 20 * kM * kN);
+  EXPECT_DOUBLE_EQ(bytes("muon"), 20 * kM * kN);
+  EXPECT_DOUBLE_EQ(bytes("prism_ema"), 20 * kM * kN + 8 * kN * kN);
+  EXPECT_DOUBLE_EQ(bytes("adamw"), 28 * kM * kN);
+}
+
+TEST(StepWork, IsTheSameOfTheTranspose) {
+  for (const char* name : {"prism", "prism_ema", "muon_jordan"}) {
+    const auto options = entrant(name).make_options();
+    EXPECT_DOUBLE_EQ(step_work(*options, kTall)->flop, step_work(*options, kWide)->flop);
+    EXPECT_DOUBLE_EQ(step_work(*options, kTall)->bytes, step_work(*options, kWide)->bytes);
+  }
+}
+
+TEST(StepWork, IsNotGuessedWhereItIsNotModelled) {
+  EXPECT_FALSE(step_work(*make_options("soap"), kTall));
+  EXPECT_FALSE(step_work(*entrant("prism_stacked").make_options(), kTall));
+}
+
+TEST(StepKernels, ComeInTheOrderOfTheirLaunches) {
+  const auto kernels = *step_kernels(*entrant("prism").make_options(), kTall);
+  std::vector<std::string> labels;
+  for (const auto& kernel : kernels) labels.push_back(kernel.label);
+  EXPECT_EQ(labels, (std::vector<std::string>{
+                        "measure", "factor", "advance", "Gram", "S = A² + pA + q, step 1", "Z = c₄S² + …, step 1",
+                        "V = ZR, step 1, halves", "R = VZ, step 1, halves", "S = A² + pA + q, step 2",
+                        "Z = c₄S² + …, step 2", "Q = QZ, step 2", "V = ZR, step 2", "R = VZ, step 2",
+                        "S = A² + pA + q, step 3", "Z = c₄S² + …, step 3", "Q = QZ, step 3", "W ← … − lr·TQ"}));
+  EXPECT_DOUBLE_EQ(kernels[4].work.flop, kCube);
+  EXPECT_DOUBLE_EQ(kernels[4].work.bytes, 4 * kN * kN);   // A read, S written
+  EXPECT_DOUBLE_EQ(kernels[6].work.flop, 4 * kCube);      // full, two halves
+  EXPECT_DOUBLE_EQ(kernels[6].work.bytes, 10 * kN * kN);  // Z and R in halves read, V in halves written
+  EXPECT_DOUBLE_EQ(kernels[15].work.flop, 2 * kCube);     // the last Q is not forced to be symmetric
+}
+
+TEST(Peak, IsKnownOfTheDeviceThatWasMeasured) {
+  ASSERT_TRUE(peak_of("NVIDIA H200"));
+  EXPECT_DOUBLE_EQ(peak_of("NVIDIA H200")->floor_ms({790e12, 4.3e12}), 2000);
+  EXPECT_FALSE(peak_of("NVIDIA A100"));
+  EXPECT_FALSE(peak_of("AMD EPYC, 2 threads"));
+}
+
+TEST(ShapeSets, HaveTheMatricesOfTheirModels) {
+  EXPECT_EQ(shape_set("22m").matrices.size(), 56U);
+  // embedding, last norm, and of each of 8 layers two norms and three biases
+  EXPECT_EQ(shape_set("22m").rest.size(), 42U);
+  EXPECT_EQ(shape_set("1b").matrices.size(), 168U);
+  EXPECT_EQ(shape_set("1b").elements(), 1'082'130'432);
+  EXPECT_EQ(shape_set("experts").matrices, std::vector<Shape>(256, {1024, 2048}));
+  EXPECT_EQ(shape_set("odd").matrices.size(), 16U);
+  EXPECT_EQ(shape_set("wide").elements(), 2 * 8192 * 28672);
+  EXPECT_THROW(shape_set("22M"), Error);
+}
+
+TEST(Median, IsTheMiddleOrTheMeanOfTheTwo) {
+  EXPECT_EQ(train::median({}), 0);
+  EXPECT_EQ(train::median({3}), 3);
+  EXPECT_EQ(train::median({9, 1, 4}), 4);
+  EXPECT_EQ(train::median({9, 1, 4, 2}), 3);
+}
+
+}  // namespace
+}  // namespace prism::bench
