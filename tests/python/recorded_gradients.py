@@ -134,6 +134,7 @@ class Accuracy:
     gamma: float
     noise: float  # ‖D‖/‖T‖
     condition: float  # of [T; γD]
+    smallest: float  # singular value, by the Frobenius norm
     finite: bool
     literal: float
     ours: dict[str, float]
@@ -141,8 +142,7 @@ class Accuracy:
     our_distance: dict[str, float]
 
     COLUMNS = (
-        "matrix", "step", "γ", "‖D‖/‖T‖", "condition", "literal bf16", "kernels, Jordan", "kernels, minimax9",
-        "Jordan to the factor", "minimax9 to the factor",
+        "matrix", "step", "γ", "‖D‖/‖T‖", "condition", "literal bf16", *(f"kernels, {c}" for c in SETS), *(f"{c} to the factor" for c in SETS),
     )  # fmt: skip
 
     def __str__(self):
@@ -159,6 +159,7 @@ def accuracy(record, gamma):
     factor = exact.factor()
     return Accuracy(
         record.matrix, record.moment, gamma, (D.norm() / T.norm()).item(), (exact.sigma[0] / exact.sigma[-1]).item(),
+        exact.sigma[-1].item(),
         finite=all(u.isfinite().all().item() for u in updates.values()),
         literal=error(literal_bf16(T, D, gamma), polynomials["jordan"]),
         ours={c: error(updates[c], polynomials[c]) for c in SETS},
