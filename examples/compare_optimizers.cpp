@@ -1,5 +1,5 @@
-// AdamW, Muon and PRISM fit the same small network to noisy labels: same start, same batches, the same grid of learning rates for each.
-// The hidden matrices are optimized by the method named, biases and the output layer by AdamW.
+// AdamW, Muon and PRISM fit the same small network to noisy labels: same start, same batches, the same grid of learning
+// rates for each. The hidden matrices are optimized by the method named, biases and the output layer by AdamW.
 
 #include <prism/prism.h>
 #include <torch/torch.h>
@@ -77,9 +77,10 @@ int main() {
   torch::set_num_threads(1);  // the matrices are small
   Task task;
   const std::vector<double> rates = {0.0025, 0.005, 0.01, 0.02, 0.04, 0.08};
-  std::printf("A %ld-%ld-%ld-%ld network learns a teacher's outputs under label noise: %ld steps of %ld examples.\n", kInputs, kWidth,
-              kWidth, kOutputs, kSteps, kBatch);
-  std::printf("Mean squared error against the noiseless teacher, for each learning rate (lower is better):\n\n%-10s", "");
+  std::printf("A %ld-%ld-%ld-%ld network learns a teacher's outputs under label noise: %ld steps of %ld examples.\n",
+              kInputs, kWidth, kWidth, kOutputs, kSteps, kBatch);
+  std::printf("Mean squared error against the noiseless teacher, for each learning rate (lower is better):\n\n%-10s",
+              "");
   for (const double lr : rates) std::printf("%9g", lr);
   std::printf("   best    step\n");
   for (const std::string name : {"adamw", "muon", "prism"}) {

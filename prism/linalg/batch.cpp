@@ -44,7 +44,8 @@ Tensor nearest_power_of_two(const Tensor& x, at::ScalarType type) {
 
 Tensor gram_scale(const Tensor& magnitude, at::ScalarType type) {
   constexpr double kFarFromLimits = 1e12;
-  const Tensor safe = magnitude.eq(0).logical_or_(magnitude.lt(kFarFromLimits).logical_and_(magnitude.gt(1 / kFarFromLimits)));
+  const Tensor safe =
+      magnitude.eq(0).logical_or_(magnitude.lt(kFarFromLimits).logical_and_(magnitude.gt(1 / kFarFromLimits)));
   if (type != at::kHalf && magnitude.is_cpu() && safe.all().item<bool>()) return at::ones_like(magnitude);
   return nearest_power_of_two(magnitude, type);
 }

@@ -24,12 +24,13 @@ Tensor symmetrised(const Tensor& A);
 // max |x| of each matrix in float64, shape (…, 1, 1); 0 for empty matrices.
 Tensor largest_magnitude(const Tensor& X);
 
-// The power of two nearest to x > 0 (any power of two for x = 0), kept to the normal numbers of `type` (float32 for narrower types), so
-// that dividing by it is exact. Dividing T and γD by it before their Gram lets 1e30 and 1e-30 neither overflow nor vanish.
+// The power of two nearest to x > 0 (any power of two for x = 0), kept to the normal numbers of `type` (float32 for
+// narrower types), so that dividing by it is exact. Dividing T and γD by it before their Gram lets 1e30 and 1e-30
+// neither overflow nor vanish.
 Tensor nearest_power_of_two(const Tensor& x, at::ScalarType type);
 
-// The power of two to divide by before a Gram: as above, but 1 for a batch on the host whose squares are far from the limits of its type. There
-// looking costs nothing, a division would cost a copy, and powers of two change no other bit.
+// The power of two to divide by before a Gram: as above, but 1 for a batch on the host whose squares are far from the
+// limits of its type. There looking costs nothing, a division would cost a copy, and powers of two change no other bit.
 Tensor gram_scale(const Tensor& magnitude, at::ScalarType type);
 
 // X as `type`, divided by such a power of two; X itself where nothing changes.

@@ -10,14 +10,16 @@ namespace prism {
 // An odd polynomial p(x) = a x + b x³ + c x⁵ + …, as its coefficients (a, b, c, …).
 using Polynomial = std::vector<double>;
 
-// The polynomials of a Newton-Schulz iteration, one per step. Applied in turn to the singular values of X / (bound·‖X‖_F) they
-// drive them towards 1, and so X towards its polar factor UVᵀ.
+// The polynomials of a Newton-Schulz iteration, one per step. Applied in turn to the singular values of
+// X / (bound·‖X‖_F) they drive them towards 1, and so X towards its polar factor UVᵀ.
 //
 //   jordan         5 × (3.4445, −4.7750, 2.0315)      Muon and the PRISM paper; ends within 0.68–1.13
 //   you            5 steps, each its own              You 2025
 //   polar_express  8 steps                            Amsel et al. 2025; the first five made safe above 1 by s = 1.05
-//   minimax9       3 steps of degree 9                minimax on [3e-3, 1], each on the image of the last; ends within 0.88–1.12
-//   minimax95      a step of degree 9, three of 5     minimax on [1.8e-3, 1] likewise; 0.82–1.18; over any stretch from x to e·x nearer to 1 than jordan
+//   minimax9       3 steps of degree 9                minimax on [3e-3, 1], each on the image of the last;
+//                                                     ends within 0.88–1.12
+//   minimax95      a step of degree 9, three of 5     minimax on [1.8e-3, 1] likewise; 0.82–1.18; over any stretch from
+//                                                     x to e·x nearer to 1 than jordan
 //   converged      12 × (2, −1.5, 0.5)                to rounding error, for well-conditioned input
 class Coefficients {
  public:
@@ -31,7 +33,7 @@ class Coefficients {
 
   const std::string& name() const { return name_; }  // empty for the user's own
   const std::vector<Polynomial>& polynomials() const { return polynomials_; }
-  double bound() const { return bound_; }  // the input is divided by it too: the set diverges for singular values above 1/bound
+  double bound() const { return bound_; }  // the input is divided by it too: above 1/bound the set diverges
 
   double operator()(double x) const;  // the composite polynomial
 

@@ -5,7 +5,8 @@
 namespace prism {
 
 // What an update did, per matrix and per direction. The directions v_k are the eigenvectors of the augmented Gram
-// TᵀT + γ²DᵀD (right side; TTᵀ + γ²DDᵀ on the left), largest eigenvalue first: min(2m, n) of them, min(m, 2n) on the left.
+// TᵀT + γ²DᵀD (right side; TTᵀ + γ²DDᵀ on the left), largest eigenvalue first: min(2m, n) of them, min(m, 2n) on the
+// left.
 struct Spectrum {
   Tensor singular_values;  // (…, min(m, n)) of T
   Tensor snr;              // (…, k): ‖Tv‖/‖Dv‖, without γ; ∞ where D vanishes, 0 where T does
@@ -13,10 +14,12 @@ struct Spectrum {
   Tensor theory;           // (…, k): (1 + γ²/SNR²)^(−1/2), what the exact solver attains
 };
 
-// All in float64. O is the update of T by D, before learning rate and scale rule. Side `both` has no such law and is refused.
+// All in float64. O is the update of T by D, before learning rate and scale rule. Side `both` has no such law and is
+// refused.
 Spectrum spectrum(const Tensor& T, const Tensor& D, const Tensor& O, double gamma, Side side = Side::Auto);
 
-// The same for an averaged covariance Ĉ of that side in place of DᵀD: ‖Dv‖ is √(vᵀĈv), over all n eigenvectors of TᵀT + γ²Ĉ.
+// The same for an averaged covariance Ĉ of that side in place of DᵀD: ‖Dv‖ is √(vᵀĈv), over all n eigenvectors of
+// TᵀT + γ²Ĉ.
 Spectrum spectrum(const Tensor& T, const Covariance& covariance, const Tensor& O, double gamma, Side side = Side::Auto);
 
 }  // namespace prism

@@ -4,7 +4,8 @@
 
 namespace prism {
 
-// Orthonormal eigenvectors of symmetric A (…, n, n) as columns, largest eigenvalue first (float64 eigh, returned in A's type).
+// Orthonormal eigenvectors of symmetric A (…, n, n) as columns, largest eigenvalue first (float64 eigh, returned in A's
+// type).
 Tensor eigenbasis(const Tensor& A);
 
 // One QR power step from the basis Q: the orthonormal factor of A·Q, each column with the sign that keeps it near Q's.

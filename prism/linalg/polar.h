@@ -18,8 +18,8 @@ struct PolarOptions {
   Precision precision = Precision::Full;
 };
 
-// The orthogonal polar factor of each matrix of X (…, m, n): polar(X) = UVᵀ = X(XᵀX)^(−1/2) for X = UΣVᵀ, zero for X = 0.
-// Scale-invariant: X is divided by a power of two first, and no eps is added anywhere. Same shape and type as X.
+// The orthogonal polar factor of each matrix of X (…, m, n): polar(X) = UVᵀ = X(XᵀX)^(−1/2) for X = UΣVᵀ, zero for
+// X = 0. Scale-invariant: X is divided by a power of two first, and no eps is added anywhere. Same shape and type as X.
 Tensor polar(const Tensor& X, const PolarOptions& options = {});
 
 // The nuclear norm Σσ_i of each matrix, shape (…, 1, 1), as the inner product of X with its polar factor.

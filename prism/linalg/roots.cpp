@@ -39,7 +39,7 @@ Tensor root_by_coupled_iteration(const Tensor& A, int64_t r, int64_t steps) {
   Tensor P;
   for (int64_t k = 0; k < steps; ++k) {
     const Tensor H = matrix_polynomial(R, polynomials[std::min<size_t>(k, polynomials.size() - 1)]);
-    P = P.defined() ? symmetric_product(P, H) : H;  // all are polynomials in A: they commute, and products stay symmetric
+    P = P.defined() ? symmetric_product(P, H) : H;  // polynomials in A commute: their products stay symmetric
     if (k + 1 == steps) break;
     const Tensor half = r == 2 ? H : symmetric_product(H, H);  // H^(r/2)
     R = symmetric_product(symmetric_product(half, R), half);

@@ -13,24 +13,28 @@ struct ShapingOptions {
   PolarOptions polar;
 };
 
-// PRISM's spectral shaping (Yang 2025, "Innovation-Augmented Polar Decomposition") of each matrix of T (…, m, n), the momentum,
-// by D (…, m, n), the innovation (gradient − momentum):
+// PRISM's spectral shaping (Yang 2025, "Innovation-Augmented Polar Decomposition") of each matrix of T (…, m, n), the
+// momentum, by D (…, m, n), the innovation (gradient − momentum):
 //   right   O = T (TᵀT + γ²DᵀD)^(−1/2)                           the top block of polar([T; γD])
 //   left    O = (TTᵀ + γ²DDᵀ)^(−1/2) T
-//   both    O = L^(−1/4) T R^(−1/4),  L = TTᵀ + γ²DDᵀ,  R = TᵀT + γ²DᵀD     (not in the paper; Gram and Exact solvers, Gram by
-//           inverse_root, whose own polynomials replace the coefficient set)
-// Along an eigenvector v of the Gram, ‖Ov‖ = (1 + γ²/SNR²)^(−1/2) with SNR = ‖Tv‖/‖Dv‖. With γ = 0 all sides are polar(T) and D is not
-// read. The Gram solver never builds the stacked matrix, but works on its 2m×2m Gram when the chosen side is more than twice the other.
-// Zero matrices give zero. Same shape and type as T.
+//   both    O = L^(−1/4) T R^(−1/4),  L = TTᵀ + γ²DDᵀ,  R = TᵀT + γ²DᵀD
+//           (not in the paper; Gram and Exact solvers, Gram by inverse_root, whose own polynomials replace the
+//           coefficient set)
+// Along an eigenvector v of the Gram, ‖Ov‖ = (1 + γ²/SNR²)^(−1/2) with SNR = ‖Tv‖/‖Dv‖. With γ = 0 all sides are
+// polar(T) and D is not read. The Gram solver never builds the stacked matrix, but works on its 2m×2m Gram when the
+// chosen side is more than twice the other. Zero matrices give zero. Same shape and type as T.
 Tensor shape_momentum(const Tensor& T, const Tensor& D, const ShapingOptions& options = {});
 
-// An estimate of the innovation's covariance DᵀD: scale²·C with C (…, n, n) and scale (…, 1, 1), a power of two that keeps C in range.
+// An estimate of the innovation's covariance DᵀD: scale²·C with C (…, n, n) and scale (…, 1, 1), a power of two that
+// keeps C in range.
 struct Covariance {
   Tensor C, scale;
 };
 
-// The same with DᵀD replaced by `right` and DDᵀ by `left`; only what the side needs must be defined. Gram and Exact solvers.
-Tensor shape_with_covariance(const Tensor& T, const Covariance& left, const Covariance& right, const ShapingOptions& options);
+// The same with DᵀD replaced by `right` and DDᵀ by `left`; only what the side needs must be defined. Gram and Exact
+// solvers.
+Tensor shape_with_covariance(const Tensor& T, const Covariance& left, const Covariance& right,
+                             const ShapingOptions& options);
 
 // Uniform damping: O = T (TᵀT + δI)^(−1/2), δ = damping · mean of the σ_i². Gram and Exact solvers.
 Tensor shape_tikhonov(const Tensor& T, double damping, const PolarOptions& options = {});

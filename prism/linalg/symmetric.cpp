@@ -12,11 +12,12 @@
 namespace prism {
 namespace {
 
-constexpr int64_t kPanel = 128;      // rows of a panel; thinner ones save more products but run slower
-constexpr int64_t kSmallest = 256;   // below it a panel costs more than it saves
-constexpr int64_t kTile = 8;         // of the mirror
+constexpr int64_t kPanel = 128;     // rows of a panel; thinner ones save more products but run slower
+constexpr int64_t kSmallest = 256;  // below it a panel costs more than it saves
+constexpr int64_t kTile = 8;        // of the mirror
 
-// B ← Aᵀ for a block of rows × columns, both with row stride n. Whole tiles go through a buffer, so that reads and writes are contiguous.
+// B ← Aᵀ for a block of rows × columns, both with row stride n. Whole tiles go through a buffer, so that reads and
+// writes are contiguous.
 template <class Real>
 void transpose(const Real* A, Real* B, int64_t n, int64_t rows, int64_t columns) {
   for (int64_t i = 0; i < rows; i += kTile) {
@@ -36,7 +37,8 @@ void transpose(const Real* A, Real* B, int64_t n, int64_t rows, int64_t columns)
   }
 }
 
-// Completes the rows [begin, end) of C, known up to the diagonal block: that block becomes the mean of its halves, the rest is mirrored.
+// Completes the rows [begin, end) of C, known up to the diagonal block: that block becomes the mean of its halves, the
+// rest is mirrored.
 template <class Real>
 void mirror(Real* C, int64_t n, int64_t begin, int64_t end) {
   transpose(C + begin * n, C + begin, n, end - begin, begin);

@@ -25,11 +25,12 @@ void AdaGradOptions::check() const {
 }
 
 std::vector<Option> AdaGradOptions::table() {
-  return Options::table() + std::vector<Option>{
-                                option("lr_decay", lr_decay_, "the update is divided by 1 + (t−1)·lr_decay"),
-                                option("initial_accumulator_value", initial_accumulator_value_, "what the sum of squares starts from"),
-                                option("eps", eps_, "ε added to the denominator"),
-                            };
+  return Options::table() +
+         std::vector<Option>{
+             option("lr_decay", lr_decay_, "the update is divided by 1 + (t−1)·lr_decay"),
+             option("initial_accumulator_value", initial_accumulator_value_, "what the sum of squares starts from"),
+             option("eps", eps_, "ε added to the denominator"),
+         };
 }
 
 }  // namespace prism

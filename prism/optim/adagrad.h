@@ -4,7 +4,8 @@
 
 namespace prism {
 
-// torch.optim.Adagrad (Duchi et al. 2011), element by element, t counted per parameter; weight decay is added to the gradient:
+// torch.optim.Adagrad (Duchi et al. 2011), element by element, t counted per parameter; weight decay is added to the
+// gradient:
 //   s ← s + G²;  U = G / (√s + ε) / (1 + (t−1)·lr_decay)
 class AdaGradOptions : public OptionsOf<AdaGradOptions> {
  public:

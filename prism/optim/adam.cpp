@@ -36,8 +36,8 @@ Tensor AdamFamilyOptions::direction(const Tensor& G, State& state) const {
 void AdamFamilyOptions::check() const {
   Options::check();
   const auto [beta1, beta2] = betas();
-  TORCH_CHECK_VALUE(beta1 >= 0 && beta1 < 1 && beta2 >= 0 && beta2 < 1, name(), ": betas must be from 0 to below 1, got (", beta1, ", ",
-                    beta2, ")");
+  TORCH_CHECK_VALUE(beta1 >= 0 && beta1 < 1 && beta2 >= 0 && beta2 < 1, name(),
+                    ": betas must be from 0 to below 1, got (", beta1, ", ", beta2, ")");
   TORCH_CHECK_VALUE(eps() >= 0, name(), ": eps must be 0 or more, got ", eps());
 }
 

@@ -8,7 +8,8 @@ namespace prism {
 //   v ← v + G²;   d = √(√v + ε);   W ← (1 − lr·λ)W − lr·sharp(G/d)/d
 class ADAspectralOptions : public SpectralOptionsOf<ADAspectralOptions> {
  public:
-  ADAspectralOptions(double lr = 1e-3) : SpectralOptionsOf(lr, /*weight_decay=*/0, "polar_express") {}  // NOLINT: as torch's options
+  ADAspectralOptions(double lr = 1e-3)
+      : SpectralOptionsOf(lr, /*weight_decay=*/0, "polar_express") {}  // NOLINT: as torch's options
 
   PRISM_OPTION(ADAspectralOptions, double, eps, = 1e-8);
 

@@ -43,15 +43,20 @@ at::ScalarType field_type(Storage storage, const Options& options, at::ScalarTyp
   return storage == Storage::State ? state_type(options, weights) : compute_type_of(options, weights);
 }
 
-bool has_master(const Options& options, const Bucket& bucket) { return options.master_weights() && is_16_bit(bucket.type); }
+bool has_master(const Options& options, const Bucket& bucket) {
+  return options.master_weights() && is_16_bit(bucket.type);
+}
 
-std::string who(const Options& options, const std::string& parameter) { return options.name() + ": '" + parameter + "'"; }
+std::string who(const Options& options, const std::string& parameter) {
+  return options.name() + ": '" + parameter + "'";
+}
 
 Tensor part_of(const Options& options, const Bucket::Entry& entry, const Tensor& whole) {
   return entry.part < 0 ? whole : parts_of(whole, options, options.name()).at(entry.part);
 }
 
-// On the host a stack stays below the 32 MiB from which glibc's malloc maps, and so zeroes, fresh pages for every temporary.
+// On the host a stack stays below the 32 MiB from which glibc's malloc maps, and so zeroes, fresh pages for every
+// temporary.
 bool is_full(const Bucket& bucket, const Tensor& part) {
   constexpr int64_t kLargestStack = int64_t{24} << 20;
   const int64_t elements = static_cast<int64_t>(bucket.entries.size() + 1) * part.numel();
@@ -64,10 +69,13 @@ struct Workspace {
   bool is_copy;
 };
 
-Workspace open_workspace(const Options& options, const Bucket& bucket, const Tensor& active, bool guarded, at::ScalarType compute) {
-  std::set<std::string> foreign;  // kept in another type than that of computation; counters and masters are used as they are
+Workspace open_workspace(const Options& options, const Bucket& bucket, const Tensor& active, bool guarded,
+                         at::ScalarType compute) {
+  // Kept in another type than that of computation; counters and masters are used as they are.
+  std::set<std::string> foreign;
   for (const auto& field : options.fields(bucket.shape)) {
-    if (field.storage != Storage::Counter && bucket.state[field.name].scalar_type() != compute) foreign.insert(field.name);
+    if (field.storage != Storage::Counter && bucket.state[field.name].scalar_type() != compute)
+      foreign.insert(field.name);
   }
   if (!active.defined() && !guarded && foreign.empty()) return {bucket.state, false};
   Workspace workspace{{}, true};
@@ -134,18 +142,19 @@ void check_state(const Bucket& bucket, const Options& options, const std::vector
     const auto part = std::max<int64_t>(entry.part, 0);
     TORCH_CHECK((entry.part >= 0) == (parts.size() > 1) && part < static_cast<int64_t>(parts.size()) &&
                     working_shape(parts[part], options, label) == bucket.shape,
-                label, " had parts of shape ", at::IntArrayRef(bucket.shape), " when its state was made and has others now", kWayOut);
+                label, " had parts of shape ", at::IntArrayRef(bucket.shape),
+                " when its state was made and has others now", kWayOut);
   }
   const auto first = who(options, entry_name(names, bucket.entries.front()));
   auto fields = options.fields(bucket.shape);
   if (has_master(options, bucket) || bucket.state["master"].defined()) fields.push_back({"master", bucket.shape});
   for (const auto& field : fields) {
     const Tensor stack = bucket.state[field.name];
-    TORCH_CHECK(stack.defined() && stack.dim() > 0 && stack.sizes().slice(1) == at::IntArrayRef(field.shape), first, " has no state '",
-                field.name, "' for its present options", kWayOut);
+    TORCH_CHECK(stack.defined() && stack.dim() > 0 && stack.sizes().slice(1) == at::IntArrayRef(field.shape), first,
+                " has no state '", field.name, "' for its present options", kWayOut);
   }
-  TORCH_CHECK(bucket.state.size() == fields.size(), first, " has ", bucket.state.size(), " fields of state, but its present options use ",
-              fields.size(), kWayOut);
+  TORCH_CHECK(bucket.state.size() == fields.size(), first, " has ", bucket.state.size(),
+              " fields of state, but its present options use ", fields.size(), kWayOut);
 }
 
 Tensor stacked(const std::vector<Tensor>& parts, at::IntArrayRef shape, at::ScalarType type) {
@@ -181,7 +190,8 @@ std::vector<Bucket> make_buckets(const Options& options, const std::vector<Tenso
     for (size_t k = 0; k < parts.size(); ++k) {
       const auto shape = working_shape(parts[k], options, label);
       auto bucket = std::find_if(buckets.begin(), buckets.end(), [&](const Bucket& b) {
-        return b.shape == shape && b.type == parameter.scalar_type() && b.device == parameter.device() && !is_full(b, parts[k]);
+        return b.shape == shape && b.type == parameter.scalar_type() && b.device == parameter.device() &&
+               !is_full(b, parts[k]);
       });
       if (bucket == buckets.end()) {
         buckets.push_back({{}, shape, parameter.scalar_type(), parameter.device(), {}});
@@ -212,7 +222,8 @@ State make_state(const Options& options, const Bucket& bucket, const std::vector
   return state;
 }
 
-void follow(Bucket& bucket, const Options& options, const std::vector<Tensor>& parameters, const std::vector<std::string>& names) {
+void follow(Bucket& bucket, const Options& options, const std::vector<Tensor>& parameters,
+            const std::vector<std::string>& names) {
   const auto& lead = parameters.at(bucket.entries.front().parameter);
   for (const auto& entry : bucket.entries) {
     const auto& parameter = parameters.at(entry.parameter);
@@ -243,8 +254,8 @@ Tensor stacked_gradients(const Options& options, const Bucket& bucket, const std
   return options.maximize() ? -G : G;
 }
 
-void step_bucket(const Options& options, Bucket& bucket, const std::vector<Tensor>& parameters, const std::vector<Tensor>& gradients,
-                 const StepInputs& inputs) {
+void step_bucket(const Options& options, Bucket& bucket, const std::vector<Tensor>& parameters,
+                 const std::vector<Tensor>& gradients, const StepInputs& inputs) {
   std::vector<int64_t> present;
   Bucket part{{}, bucket.shape, bucket.type, bucket.device, {}};
   for (size_t i = 0; i < bucket.entries.size(); ++i) {
@@ -299,11 +310,14 @@ int64_t step_buckets(const Options& options, std::vector<Bucket>& buckets, const
   kernels.run(workspace);
   for (size_t b = 0; b < buckets.size(); ++b) {
     if (kernels.takes(b)) continue;
-    TORCH_CHECK(!options.capturable() || !buckets[b].device.is_cuda() || !has_gradient(buckets[b], gradients), options.name(),
-                ": capturable needs contiguous float32, bfloat16 or float16 parameters of one GPU, float32 state, and polynomials of degree 5 "
-                "or 9; those of shape ", at::IntArrayRef(buckets[b].shape), " and type ", buckets[b].type, " are not such");
+    TORCH_CHECK(!options.capturable() || !buckets[b].device.is_cuda() || !has_gradient(buckets[b], gradients),
+                options.name(),
+                ": capturable needs contiguous float32, bfloat16 or float16 parameters of one GPU, float32 state, and "
+                "polynomials of degree 5 or 9; those of shape ",
+                at::IntArrayRef(buckets[b].shape), " and type ", buckets[b].type, " are not such");
     const auto here = [&](const Tensor& flag) { return flag.defined() ? flag.to(buckets[b].device) : flag; };
-    step_bucket(options, buckets[b], parameters, gradients, {.lr = inputs.lr, .apply = here(inputs.apply), .grad_scale = here(inputs.grad_scale)});
+    step_bucket(options, buckets[b], parameters, gradients,
+                {.lr = inputs.lr, .apply = here(inputs.apply), .grad_scale = here(inputs.grad_scale)});
   }
   return 0;
 }

@@ -30,7 +30,8 @@ std::vector<std::vector<at::Tensor>> by_kind(const std::vector<at::Tensor>& tens
 std::vector<at::Tensor> norms(const std::vector<at::Tensor>& tensors, double order, at::Device device) {
   std::vector<at::Tensor> result;
   for (const auto& list : by_kind(tensors)) {
-    const auto each = at::_foreach_norm(list, order, list.front().scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+    const auto each =
+        at::_foreach_norm(list, order, list.front().scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
     result.push_back(at::stack(each).to(at::kDouble).to(device));
   }
   return result;
@@ -40,7 +41,8 @@ std::vector<at::Tensor> norms(const std::vector<at::Tensor>& tensors, double ord
 
 at::Tensor all_finite(const std::vector<at::Tensor>& gradients, at::Device device) {
   at::Tensor largest = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device));
-  for (const auto& each : norms(gradients, std::numeric_limits<double>::infinity(), device)) largest = largest + each.sum();
+  for (const auto& each : norms(gradients, std::numeric_limits<double>::infinity(), device))
+    largest = largest + each.sum();
   return largest.isfinite();  // a maximum that is NaN or infinite makes the sum so; float64 cannot overflow here
 }
 

@@ -22,7 +22,8 @@ std::vector<Option> MatrixOptions::table() {
   return Options::table() +
          std::vector<Option>{
              option("split", split_, "rows of each part of a fused projection, e.g. [512, 128, 128] for q, k, v"),
-             option("fold", fold_, "tensors of more dimensions: flatten (out, in·k…), batch (…, m, n); auto: 3-D batch, 4-D flatten"),
+             option("fold", fold_,
+                    "tensors of more dimensions: flatten (out, in·k…), batch (…, m, n); auto: 3-D batch, 4-D flatten"),
          };
 }
 

@@ -6,7 +6,8 @@ namespace prism {
 namespace {
 
 std::unique_ptr<Options> first_options(const Rules& rules) {
-  TORCH_CHECK(!rules.empty() && rules.front().options != nullptr, "mixed: expected at least one rule with options, got none");
+  TORCH_CHECK(!rules.empty() && rules.front().options != nullptr,
+              "mixed: expected at least one rule with options, got none");
   return rules.front().options->copy();
 }
 
@@ -19,12 +20,14 @@ Mixed::Mixed(const Parameters& parameters, const Rules& rules)
     : Optimizer(first_options(rules)), routing_(rules, parameters) {
   std::vector<const Options*> distinct;
   for (const auto& rule : rules) {
-    if (std::find(distinct.begin(), distinct.end(), rule.options.get()) == distinct.end()) distinct.push_back(rule.options.get());
+    if (std::find(distinct.begin(), distinct.end(), rule.options.get()) == distinct.end())
+      distinct.push_back(rule.options.get());
   }
   for (const Options* options : distinct) {
     Parameters group;
     for (size_t p = 0; p < parameters.size(); ++p) {
-      if (rules[routing_.lines()[p].rule].options.get() == options) group.add(parameters.names[p], parameters.tensors[p]);
+      if (rules[routing_.lines()[p].rule].options.get() == options)
+        group.add(parameters.names[p], parameters.tensors[p]);
     }
     if (group.size() > 0) add_param_group(group, *options);
   }

@@ -4,9 +4,12 @@
 
 namespace prism {
 
-// One optimizer over a whole model: its parameters are routed by rules to groups, each with its own optimizer's options.
-//   Mixed(model->named_parameters(), PrismOptions(0.02), AdamWOptions(0.005))     hidden matrices → PRISM, the rest → AdamW
-// Each distinct options object of the rules becomes one parameter group, in the order of the rules; parameters are taken as they come.
+// One optimizer over a whole model: its parameters are routed by rules to groups, each with its own optimizer's
+// options.
+//   Mixed(model->named_parameters(), PrismOptions(0.02), AdamWOptions(0.005))
+// sends the hidden matrices to PRISM and the rest to AdamW.
+// Each distinct options object of the rules becomes one parameter group, in the order of the rules; parameters are
+// taken as they come.
 class Mixed : public Optimizer {
  public:
   Mixed(const Parameters& parameters, const Options& matrices, const Options& rest);

@@ -81,7 +81,8 @@ void Optimizer::sync() const {
     for (size_t p = 0; p < parameters.size(); ++p, ++count) {
       if (p >= group.names.size()) group.names.push_back("parameter." + std::to_string(count));
       TORCH_CHECK(parameters[p].defined(), "parameter '", group.names[p], "' is undefined");
-      TORCH_CHECK(seen_names.insert(group.names[p]).second, "two parameters are named '", group.names[p], "'; names must be unique");
+      TORCH_CHECK(seen_names.insert(group.names[p]).second, "two parameters are named '", group.names[p],
+                  "'; names must be unique");
       TORCH_CHECK(seen_tensors.insert(parameters[p].unsafeGetTensorImpl()).second, "parameter '", group.names[p],
                   "' appears more than once; give each parameter to one group");
     }
@@ -105,8 +106,9 @@ std::vector<std::vector<Tensor>> Optimizer::gradients() const {
     const auto& parameters = param_groups_[g].params();
     for (size_t p = 0; p < parameters.size(); ++p) {
       const Tensor& gradient = group.emplace_back(parameters[p].grad());
-      TORCH_CHECK(!gradient.defined() || gradient.layout() == at::kStrided, group_options(g).name(), ": the gradient of '",
-                  groups_[g].names[p], "' must be dense, got ", gradient.layout(), "; make it dense first");
+      TORCH_CHECK(!gradient.defined() || gradient.layout() == at::kStrided, group_options(g).name(),
+                  ": the gradient of '", groups_[g].names[p], "' must be dense, got ", gradient.layout(),
+                  "; make it dense first");
     }
   }
   return all;
@@ -129,7 +131,8 @@ void Optimizer::check_capture(const std::vector<std::vector<Tensor>>& gradients)
   for (size_t g = 0; g < groups_.size(); ++g) {
     if (groups_[g].buckets.empty() || !is_capturing(groups_[g].buckets.front().device)) continue;
     TORCH_CHECK(group_options(g).capturable(), group_options(g).name(),
-                ": a step can be captured into a graph with the option capturable, without which its learning rate would stay as it is now");
+                ": a step can be captured into a graph with the option capturable, without which its learning rate "
+                "would stay as it is now");
     for (size_t p = 0; p < gradients[g].size(); ++p) {
       TORCH_CHECK(gradients[g][p].defined(), group_options(g).name(), ": '", groups_[g].names[p],
                   "' has no gradient; a graph captured now would never update it");
@@ -148,7 +151,8 @@ void Optimizer::write_scalars() {
     const auto write = [&](DeviceNumber& number, double value) {
       const bool there = number.value.defined() && number.value.device() == device;
       if (there && number.written == value) return;
-      TORCH_CHECK(!is_capturing(device), options.name(), ": take a step, or call write_scalars(), before a graph of it is captured");
+      TORCH_CHECK(!is_capturing(device), options.name(),
+                  ": take a step, or call write_scalars(), before a graph of it is captured");
       if (!there) number.value = at::empty({}, at::TensorOptions().dtype(at::kDouble).device(device));
       number.value.fill_(value);
       number.written = value;
@@ -193,7 +197,8 @@ void Optimizer::advance(const std::vector<std::vector<Tensor>>& gradients, Tenso
     const Options& options = group_options(g);
     const Group& group = groups_[g];
     const Tensor lr = group.lr.value.defined() ? group.lr.value : at::scalar_tensor(options.lr(), at::kDouble);
-    step_group(options, groups_[g].buckets, param_groups_[g].params(), gradients[g], {.lr = lr, .apply = apply, .gamma = group.gamma.value});
+    step_group(options, groups_[g].buckets, param_groups_[g].params(), gradients[g],
+               {.lr = lr, .apply = apply, .gamma = group.gamma.value});
   }
 }
 
@@ -203,7 +208,8 @@ bool Optimizer::can_be_captured() const {
   const auto all = gradients();
   for (size_t g = 0; g < groups_.size(); ++g) {
     const Options& options = group_options(g);
-    if (!options.can_be_captured() || !kernels_take(options, groups_[g].buckets, param_groups_[g].params(), all[g])) return false;
+    if (!options.can_be_captured() || !kernels_take(options, groups_[g].buckets, param_groups_[g].params(), all[g]))
+      return false;
   }
   return true;
 }
@@ -216,8 +222,9 @@ void Optimizer::step_group(const Options& options, std::vector<Bucket>& buckets,
   TORCH_INTERNAL_ASSERT(step_buckets(options, buckets, parameters, gradients, inputs, workspace_) == 0);
 }
 
-std::vector<MatrixSpectrum> bucket_spectra(const Options& options, const Bucket& bucket, const std::vector<std::string>& names,
-                                           const std::vector<Tensor>& parameters, const std::vector<Tensor>& gradients) {
+std::vector<MatrixSpectrum> bucket_spectra(const Options& options, const Bucket& bucket,
+                                           const std::vector<std::string>& names, const std::vector<Tensor>& parameters,
+                                           const std::vector<Tensor>& gradients) {
   std::vector<MatrixSpectrum> result;
   for (size_t i = 0; i < bucket.entries.size(); ++i) {
     if (!gradients.at(bucket.entries[i].parameter).defined()) continue;

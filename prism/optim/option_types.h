@@ -123,7 +123,7 @@ struct OptionType<Coefficients> {
 };
 
 template <class E>
-  requires std::is_enum_v<E>
+requires std::is_enum_v<E>
 struct OptionType<E> {
   static std::string name() { return c10::Join("|", Words<E>::list); }
   static bool accepts(const Json& json) {

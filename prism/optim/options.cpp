@@ -22,7 +22,8 @@ const Option* find(const std::vector<Option>& table, const std::string& name) {
 }
 
 constexpr const char* kCapturable =
-    "adamw, adam, adagrad, rmsprop, and for prism (covariance instant or ema), muon and tikhonovmuon with solver gram and one side; leave it out";
+    "adamw, adam, adagrad, rmsprop, and for prism (covariance instant or ema), muon and tikhonovmuon with solver gram "
+    "and one side; leave it out";
 
 std::string names_of(const std::vector<Option>& table) {
   std::vector<std::string> names;
@@ -70,13 +71,15 @@ std::vector<Option> Options::table() {
   return {
       option("lr", lr_, "learning rate"),
       option("weight_decay", weight_decay_,
-             couples_decay() ? "weight decay λ, added to the gradient as λW" : "weight decay λ, decoupled: W ← W(1 − lr·λ)"),
+             couples_decay() ? "weight decay λ, added to the gradient as λW"
+                             : "weight decay λ, decoupled: W ← W(1 − lr·λ)"),
       option("maximize", maximize_, "climb instead of descend"),
       option("skip_nonfinite", skip_nonfinite_,
              "a step with a non-finite gradient changes nothing and is counted, without waiting for the device"),
       option("state_dtype", state_dtype_, "type of the momenta; auto is float32, float64 for float64 weights"),
       option("master_weights", master_weights_, "keep float32 copies of 16-bit weights"),
-      option("capturable", capturable_, "keep the learning rate and γ on the GPU, where a CUDA graph of the step reads them at every replay"),
+      option("capturable", capturable_,
+             "keep the learning rate and γ on the GPU, where a CUDA graph of the step reads them at every replay"),
   };
 }
 

@@ -28,27 +28,32 @@ enum class CovarianceKind;
 //   Batch    (…, m, n): a matrix for each leading index
 enum class Fold { Auto, Flatten, Batch };
 
-// One line of an options table. The table drives JSON, checking of names and types, printing, documents and the Python signatures.
+// One line of an options table. The table drives JSON, checking of names and types, printing, documents and the Python
+// signatures.
 struct Option {
   std::string name;
-  std::string type;  // "number", "integer", "boolean", "integers", "pair", "coefficients", "schedule" or the words allowed: "auto|left|…"
+  std::string type;  // "number", "integer", "boolean", "integers", "pair", "coefficients", "schedule" or the words
+                     // allowed: "auto|left|…"
   std::string doc;
   std::function<Json()> get;
   std::function<void(const Json&)> set;
 };
 
-// An optimizer: its options, its state fields and one direction function on a bucket of equally shaped parameters. What is common to
-// all of them (the loop, decay, learning rate, the write to the weights, saving and loading) exists once, around this class:
+// An optimizer: its options, its state fields and one direction function on a bucket of equally shaped parameters. What
+// is common to all of them (the loop, decay, learning rate, the write to the weights, saving and loading) exists once,
+// around this class:
 //   G ← gradient (−gradient with `maximize`);  U = direction(G, state);  W ← (1 − lr·weight_decay)·W − lr·U
 class Options : public torch::optim::OptimizerOptions {
  public:
   // The lower-case name of the optimizer: "prism", "adamw", …
   virtual std::string name() const = 0;
 
-  // The state of one parameter of this shape. For matrix methods the shape is that of its matrices, (m, n) or (e, m, n).
+  // The state of one parameter of this shape. For matrix methods the shape is that of its matrices, (m, n) or
+  // (e, m, n).
   virtual std::vector<Field> fields(at::IntArrayRef shape) const = 0;
 
-  // The update before learning rate, for G (B, shape…) in float32 or float64; advances the state in place. G is read-only.
+  // The update before learning rate, for G (B, shape…) in float32 or float64; advances the state in place. G is
+  // read-only.
   virtual Tensor direction(const Tensor& G, State& state) const = 0;
 
   // Refuses impossible settings.
@@ -63,7 +68,8 @@ class Options : public torch::optim::OptimizerOptions {
   // Whether the rule with these settings reads nothing on the host, so that a graph of the step is the step.
   virtual bool can_be_captured() const { return false; }
 
-  // The spectra behind the last direction of a bucket of one, from its gradient and its state after the step; none for elementwise methods.
+  // The spectra behind the last direction of a bucket of one, from its gradient and its state after the step; none for
+  // elementwise methods.
   virtual std::optional<Spectrum> spectrum(const Tensor& G, const State& state) const;
 
   virtual std::vector<Option> table();
@@ -122,16 +128,17 @@ class OptionsOf : public Base {
   Self& self() { return static_cast<Self&>(*this); }
 };
 
-// A chainable option of type T: `options.name(value)` sets, `options.name()` reads. Used inside a class that has `self()`.
-#define PRISM_OPTION(Self, T, name, ...)         \
- public:                                         \
-  Self& name(T value) {                          \
-    name##_ = std::move(value);                  \
-    return this->self();                         \
-  }                                              \
-  const T& name() const { return name##_; }      \
-                                                 \
- private:                                        \
+// A chainable option of type T: `options.name(value)` sets, `options.name()` reads. Used inside a class that has
+// `self()`.
+#define PRISM_OPTION(Self, T, name, ...)    \
+ public:                                    \
+  Self& name(T value) {                     \
+    name##_ = std::move(value);             \
+    return this->self();                    \
+  }                                         \
+  const T& name() const { return name##_; } \
+                                            \
+ private:                                   \
   T name##_ __VA_ARGS__
 
 }  // namespace prism

@@ -52,7 +52,8 @@ Covariance current(const NoiseState& noise, const PrismState& state, const Prism
   return covariance;
 }
 
-// O = T (TᵀT + γ_t²·…)^(−1/2); the schedule's factor γ_t/γ goes into D or Ĉ, since it may differ between the matrices of a bucket.
+// O = T (TᵀT + γ_t²·…)^(−1/2); the schedule's factor γ_t/γ goes into D or Ĉ, since it may differ between the matrices
+// of a bucket.
 Tensor shaped(const Tensor& G, const Signal& signal, const PrismState& state, const PrismOptions& options) {
   if (options.gamma() == 0) return polar(signal.T, options.polar());
   const bool scheduled = !options.gamma_schedule().is_constant_one();
@@ -64,7 +65,8 @@ Tensor shaped(const Tensor& G, const Signal& signal, const PrismState& state, co
   Covariance left = current(state.left, state, options);
   Covariance right = current(state.right, state, options);
   for (Covariance* covariance : {&left, &right}) {
-    if (scheduled && covariance->C.defined()) covariance->C = covariance->C * gamma_factor(state, options, covariance->C).square();
+    if (scheduled && covariance->C.defined())
+      covariance->C = covariance->C * gamma_factor(state, options, covariance->C).square();
   }
   return shape_with_covariance(signal.T, left, right, options.shaping());
 }
@@ -112,22 +114,27 @@ std::optional<Spectrum> PrismOptions::spectrum(const Tensor& G, const State& sta
   const Signal now = signal(G, prism, *this);
   const Tensor O = shaped(G, now, prism, *this);
   const Side used = resolved_side(gamma() > 0 ? side() : Side::Auto, G.size(-2), G.size(-1));
-  const double gamma_now = gamma_schedule().is_constant_one() ? gamma() : gamma() * gamma_schedule()(prism.step).item<double>();
-  if (covariance() == CovarianceKind::Instant || gamma() == 0) return prism::spectrum(now.T, G - now.M, O, gamma_now, used);
-  return prism::spectrum(now.T, current(used == Side::Left ? prism.left : prism.right, prism, *this), O, gamma_now, used);
+  const double gamma_now =
+      gamma_schedule().is_constant_one() ? gamma() : gamma() * gamma_schedule()(prism.step).item<double>();
+  if (covariance() == CovarianceKind::Instant || gamma() == 0)
+    return prism::spectrum(now.T, G - now.M, O, gamma_now, used);
+  return prism::spectrum(now.T, current(used == Side::Left ? prism.left : prism.right, prism, *this), O, gamma_now,
+                         used);
 }
 
 void PrismOptions::check() const {
   MomentumOptionsOf::check();
   TORCH_CHECK_VALUE(std::isfinite(gamma()) && gamma() >= 0, "prism: gamma must be 0 or more, got ", gamma());
-  TORCH_CHECK_VALUE(covariance_beta() >= 0 && covariance_beta() < 1, "prism: covariance_beta must be from 0 to below 1, got ",
-                    covariance_beta());
+  TORCH_CHECK_VALUE(covariance_beta() >= 0 && covariance_beta() < 1,
+                    "prism: covariance_beta must be from 0 to below 1, got ", covariance_beta());
   TORCH_CHECK_VALUE(rank() >= 1, "prism: rank must be 1 or more, got ", rank());
   gamma_schedule().check("prism: gamma_schedule");
   const bool stacked = solver() == Solver::Stacked;
-  TORCH_CHECK_VALUE(!stacked || covariance() == CovarianceKind::Instant, "prism: solver 'stacked' needs covariance 'instant', got '",
-                    word(covariance()), "'; use solver 'gram' or 'exact'");
-  TORCH_CHECK_VALUE(!stacked || side() != Side::Both, "prism: solver 'stacked' has no side 'both'; use solver 'gram' or 'exact'");
+  TORCH_CHECK_VALUE(!stacked || covariance() == CovarianceKind::Instant,
+                    "prism: solver 'stacked' needs covariance 'instant', got '", word(covariance()),
+                    "'; use solver 'gram' or 'exact'");
+  TORCH_CHECK_VALUE(!stacked || side() != Side::Both,
+                    "prism: solver 'stacked' has no side 'both'; use solver 'gram' or 'exact'");
   if (side() == Side::Both) check_no_iteration("side 'both' uses the coupled inverse root");
 }
 
@@ -141,7 +148,8 @@ std::vector<Option> PrismOptions::table() {
              option("gamma", gamma_, "damping γ ≥ 0 of noisy directions; 0 is Muon"),
              option("gamma_schedule", gamma_schedule_, "γ as a function of the step: a factor from 0 to 1"),
              option("side", side_, "whose Gram matrix shapes; auto is the shorter side"),
-             option("covariance", covariance_, "instant: of this step; ema: a dense average; sketch: a low-rank stream"),
+             option("covariance", covariance_,
+                    "instant: of this step; ema: a dense average; sketch: a low-rank stream"),
              option("covariance_beta", covariance_beta_, "β₂ of the averaged covariances"),
              option("rank", rank_, "of the sketch; above the matrix's side it means that side"),
          };

@@ -16,18 +16,19 @@ enum class CovarianceKind { Instant, Ema, Sketch };
 //   M ← βM + (1−β)G;   D = G − M;   T = M, or (1−β)G + βM with Nesterov
 //   O = T (TᵀT + γ²DᵀD)^(−1/2)                 right; left and both sides: shaping.h
 //   W ← (1 − lr·λ)W − lr·scale(m, n)·O
-// The paper stacks M and does not say how Nesterov enters; T here is our reading. On step 1 the zero-started momentum damps the update by
-// 1/√(1 + (γβ/(1−β))²), 0.0526 for the paper's values (0.1021 with Nesterov); `bias_correction` makes step 1 Muon's.
+// The paper stacks M and does not say how Nesterov enters; T here is our reading. On step 1 the zero-started momentum
+// damps the update by 1/√(1 + (γβ/(1−β))²), 0.0526 for the paper's values (0.1021 with Nesterov); `bias_correction`
+// makes step 1 Muon's.
 class PrismOptions : public MomentumOptionsOf<PrismOptions> {
  public:
   PrismOptions(double lr = 0.02) : MomentumOptionsOf(lr, /*weight_decay=*/0) {}  // NOLINT: as torch's options
 
-  PRISM_OPTION(PrismOptions, double, gamma, = 1);              // γ ≥ 0: how much the noise damps; 0 is Muon
-  PRISM_OPTION(PrismOptions, Schedule, gamma_schedule);        // γ_t = γ · gamma_schedule(t)
-  PRISM_OPTION(PrismOptions, Side, side, = Side::Auto);        // whose Gram matrix shapes
+  PRISM_OPTION(PrismOptions, double, gamma, = 1);        // γ ≥ 0: how much the noise damps; 0 is Muon
+  PRISM_OPTION(PrismOptions, Schedule, gamma_schedule);  // γ_t = γ · gamma_schedule(t)
+  PRISM_OPTION(PrismOptions, Side, side, = Side::Auto);  // whose Gram matrix shapes
   PRISM_OPTION(PrismOptions, CovarianceKind, covariance, = CovarianceKind::Instant);
   PRISM_OPTION(PrismOptions, double, covariance_beta, = 0.99);  // β₂ of ema and sketch
-  PRISM_OPTION(PrismOptions, int64_t, rank, = 64);              // of the sketch; above a matrix's side it is that side: the dense average
+  PRISM_OPTION(PrismOptions, int64_t, rank, = 64);  // of the sketch; above a matrix's side it is that side: dense
 
  public:
   std::string name() const override { return "prism"; }

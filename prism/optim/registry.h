@@ -15,6 +15,7 @@ const std::vector<std::string>& optimizer_names();
 std::unique_ptr<Options> make_options(const std::string& name, const Json& values = Json::object());
 
 // An optimizer from its lower-case name. Mixed is built from two of make_options.
-std::unique_ptr<Optimizer> make_optimizer(const std::string& name, const Parameters& parameters, const Json& values = Json::object());
+std::unique_ptr<Optimizer> make_optimizer(const std::string& name, const Parameters& parameters,
+                                          const Json& values = Json::object());
 
 }  // namespace prism

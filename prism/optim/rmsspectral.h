@@ -8,7 +8,8 @@ namespace prism {
 //   v ← βv + (1−β)G²;   d = √(√v + ε);   W ← (1 − lr·λ)W − lr·sharp(G/d)/d       (division element by element)
 class RMSspectralOptions : public SpectralOptionsOf<RMSspectralOptions> {
  public:
-  RMSspectralOptions(double lr = 1e-3) : SpectralOptionsOf(lr, /*weight_decay=*/0, "polar_express") {}  // NOLINT: as torch's options
+  RMSspectralOptions(double lr = 1e-3)
+      : SpectralOptionsOf(lr, /*weight_decay=*/0, "polar_express") {}  // NOLINT: as torch's options
 
   PRISM_OPTION(RMSspectralOptions, double, beta, = 0.99);
   PRISM_OPTION(RMSspectralOptions, double, eps, = 1e-8);

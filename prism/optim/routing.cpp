@@ -16,11 +16,10 @@ namespace prism {
 namespace {
 
 constexpr const char* kEmbeddings = R"((^|\.)(\w*embed\w*|\w*emb|wte|wpe|tok_\w+|pos_\w+|position\w*)(\.|$))";
-constexpr const char* kHeads = R"((^|\.)(lm_head|\w*head|output|classifier|score|embed_out|unembed\w*)\.weight$|^fc\.weight$)";
+constexpr const char* kHeads =
+    R"((^|\.)(lm_head|\w*head|output|classifier|score|embed_out|unembed\w*)\.weight$|^fc\.weight$)";
 
-std::string shape_text(at::IntArrayRef shape) {
-  return shape.empty() ? "scalar" : c10::Join(" × ", shape);
-}
+std::string shape_text(at::IntArrayRef shape) { return shape.empty() ? "scalar" : c10::Join(" × ", shape); }
 
 int64_t elements(at::IntArrayRef shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
@@ -28,10 +27,13 @@ int64_t elements(at::IntArrayRef shape) {
 
 // Columns on the screen: UTF-8 continuation bytes take none.
 size_t width(const std::string& text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](unsigned char c) { return (c & 0xC0) != 0x80; }));
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](unsigned char c) { return (c & 0xC0) != 0x80; }));
 }
 
-std::string padded(const std::string& text, size_t columns) { return text + std::string(columns - std::min(columns, width(text)), ' '); }
+std::string padded(const std::string& text, size_t columns) {
+  return text + std::string(columns - std::min(columns, width(text)), ' ');
+}
 
 }  // namespace
 
@@ -47,14 +49,16 @@ Rules default_rules(const Options& matrices, const Options& rest) {
 }
 
 Routing::Routing(Rules rules, const Parameters& parameters) : rules_(std::move(rules)) {
-  TORCH_CHECK(parameters.names.size() == parameters.size(), "routing: parameters must have names; pass model->named_parameters()");
+  TORCH_CHECK(parameters.names.size() == parameters.size(),
+              "routing: parameters must have names; pass model->named_parameters()");
   std::vector<std::regex> patterns;
   for (const auto& rule : rules_) {
     TORCH_CHECK(rule.options != nullptr, "routing: rule '", rule.label, "' has no options");
     try {
       patterns.emplace_back(rule.pattern);
     } catch (const std::regex_error& error) {
-      TORCH_CHECK_VALUE(false, "routing: the pattern of rule '", rule.label, "' is not a regular expression: '", rule.pattern, "'");
+      TORCH_CHECK_VALUE(false, "routing: the pattern of rule '", rule.label, "' is not a regular expression: '",
+                        rule.pattern, "'");
     }
   }
   for (size_t p = 0; p < parameters.size(); ++p) {
@@ -62,8 +66,9 @@ Routing::Routing(Rules rules, const Parameters& parameters) : rules_(std::move(r
     const auto shape = parameters.tensors[p].sizes();
     const auto dimensions = std::count_if(shape.begin(), shape.end(), [](int64_t size) { return size != 1; });
     size_t match = 0;
-    while (match < rules_.size() && !(std::regex_search(name, patterns[match]) && dimensions >= rules_[match].min_dimensions &&
-                                      dimensions <= rules_[match].max_dimensions)) {
+    while (match < rules_.size() &&
+           !(std::regex_search(name, patterns[match]) && dimensions >= rules_[match].min_dimensions &&
+             dimensions <= rules_[match].max_dimensions)) {
       ++match;
     }
     TORCH_CHECK(match < rules_.size(), "routing: no rule matches '", name, "' of shape ", shape, "; add a rule for it");
@@ -85,9 +90,10 @@ std::ostream& operator<<(std::ostream& stream, const Routing& routing) {
     ++count;
     size += elements(line.shape);
   }
-  const auto row = [&](const std::string& name, const std::string& shape, const std::string& label, const std::string& optimizer) {
-    stream << padded(name, name_width) << "  " << padded(shape, shape_width) << "  " << padded(label, label_width) << "  " << optimizer
-           << '\n';
+  const auto row = [&](const std::string& name, const std::string& shape, const std::string& label,
+                       const std::string& optimizer) {
+    stream << padded(name, name_width) << "  " << padded(shape, shape_width) << "  " << padded(label, label_width)
+           << "  " << optimizer << '\n';
   };
   row("parameter", "shape", "rule", "optimizer");
   for (const auto& line : routing.lines_) {

@@ -11,9 +11,9 @@ namespace prism {
 
 // One rule of a routing: parameters whose name matches and whose shape fits are optimized with these options.
 struct Rule {
-  std::string label;                       // what the table calls it: "embedding", "hidden matrix", …
-  std::string pattern = ".*";              // an ECMAScript regular expression, searched in the name
-  int64_t min_dimensions = 0;              // counted without sizes of 1: a (1, n) matrix has one
+  std::string label;           // what the table calls it: "embedding", "hidden matrix", …
+  std::string pattern = ".*";  // an ECMAScript regular expression, searched in the name
+  int64_t min_dimensions = 0;  // counted without sizes of 1: a (1, n) matrix has one
   int64_t max_dimensions = INT64_MAX;
   std::shared_ptr<const Options> options;
 };
@@ -21,7 +21,8 @@ struct Rule {
 // Ordered rules: the first match wins, and a parameter without a match is an error.
 using Rules = std::vector<Rule>;
 
-// Embeddings, output heads, and everything with fewer than two dimensions (norms, biases) → `rest`; hidden matrices → `matrices`.
+// Embeddings, output heads, and everything with fewer than two dimensions (norms, biases) → `rest`; hidden matrices →
+// `matrices`.
 Rules default_rules(const Options& matrices, const Options& rest);
 
 // Which rule each parameter takes.
@@ -38,7 +39,8 @@ class Routing {
   const Rules& rules() const { return rules_; }
   const std::vector<Line>& lines() const { return lines_; }
 
-  // The table to look at before training: one line per parameter, then the number of parameters and elements each optimizer has.
+  // The table to look at before training: one line per parameter, then the number of parameters and elements each
+  // optimizer has.
   friend std::ostream& operator<<(std::ostream& stream, const Routing& routing);
 
  private:

@@ -49,8 +49,8 @@ void Schedule::check(const std::string& who) const {
   TORCH_CHECK_VALUE(warmup >= 0, who, ": warmup must be 0 or more, got ", warmup);
   TORCH_CHECK_VALUE(floor >= 0 && floor <= 1, who, ": floor must be a fraction of the peak from 0 to 1, got ", floor);
   const bool constant = kind == ScheduleKind::Constant;
-  TORCH_CHECK_VALUE(!constant || (total == 0 && floor == 0), who, ": a constant schedule takes no total and no floor, got ", total,
-                    " and ", floor);
+  TORCH_CHECK_VALUE(!constant || (total == 0 && floor == 0), who,
+                    ": a constant schedule takes no total and no floor, got ", total, " and ", floor);
   TORCH_CHECK_VALUE(constant || total > warmup, who, ": total must be more than warmup, ", warmup, ", got ", total);
   const bool decays = kind == ScheduleKind::WarmupStableDecay;
   TORCH_CHECK_VALUE(decays ? decay > 0 && decay <= total - warmup : decay == 0, who, ": decay must be ",

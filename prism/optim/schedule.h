@@ -9,7 +9,8 @@ namespace prism {
 
 enum class ScheduleKind { Constant, Cosine, Linear, WarmupStableDecay };
 
-// A factor of the peak value as a pure function of the step t = 1, 2, … (so a checkpoint holds the step and nothing else):
+// A factor of the peak value as a pure function of the step t = 1, 2, … (so a checkpoint holds the step and nothing
+// else):
 //   warm-up   t/warmup for t ≤ warmup, in front of every kind
 //   constant  1
 //   cosine    from 1 to floor along half a cosine over warmup … total
@@ -19,9 +20,9 @@ enum class ScheduleKind { Constant, Cosine, Linear, WarmupStableDecay };
 struct Schedule {
   ScheduleKind kind = ScheduleKind::Constant;
   int64_t warmup = 0;
-  int64_t total = 0;   // needed by all kinds but constant
-  double floor = 0;    // a fraction of the peak
-  int64_t decay = 0;   // wsd only
+  int64_t total = 0;  // needed by all kinds but constant
+  double floor = 0;   // a fraction of the peak
+  int64_t decay = 0;  // wsd only
 
   double operator()(int64_t t) const;
   at::Tensor operator()(const at::Tensor& t) const;  // element by element, in float64, without leaving the device

@@ -24,7 +24,8 @@ Tensor shampoo_direction(const Tensor& G, ShampooState& state, const ShampooOpti
 std::vector<Field> ShampooOptions::fields(at::IntArrayRef shape) const {
   const int64_t m = shape[shape.size() - 2];
   const int64_t n = shape[shape.size() - 1];
-  return {{"L", with_matrix_shape(shape, m, m), Storage::Compute}, {"R", with_matrix_shape(shape, n, n), Storage::Compute}};
+  return {{"L", with_matrix_shape(shape, m, m), Storage::Compute},
+          {"R", with_matrix_shape(shape, n, n), Storage::Compute}};
 }
 
 Tensor ShampooOptions::direction(const Tensor& G, State& state) const {
@@ -39,10 +40,11 @@ void ShampooOptions::check() const {
 }
 
 std::vector<Option> ShampooOptions::table() {
-  return MatrixOptionsOf::table() + std::vector<Option>{
-                                        option("beta", beta_, "β of the averages L and R; 1 is the paper's sum"),
-                                        option("solver", solver_, "of the fourth roots: gram is the coupled iteration, exact is eigh"),
-                                    };
+  return MatrixOptionsOf::table() +
+         std::vector<Option>{
+             option("beta", beta_, "β of the averages L and R; 1 is the paper's sum"),
+             option("solver", solver_, "of the fourth roots: gram is the coupled iteration, exact is eigh"),
+         };
 }
 
 }  // namespace prism

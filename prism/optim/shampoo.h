@@ -9,7 +9,8 @@ namespace prism {
 // Shampoo (Gupta et al. 2018): for each matrix (m, n)
 //   L ← L + GGᵀ;   R ← R + GᵀG          (β = 1, the paper's sum;  β < 1: averages, L ← βL + (1−β)GGᵀ)
 //   W ← (1 − lr·λ)W − lr·L^(−1/4) G R^(−1/4)
-// Where the paper starts L and R at εI we start at zero and leave out the null space: without memory (β = 0) it is the polar factor.
+// Where the paper starts L and R at εI we start at zero and leave out the null space: without memory (β = 0) it is the
+// polar factor.
 class ShampooOptions : public MatrixOptionsOf<ShampooOptions> {
  public:
   ShampooOptions(double lr = 0.02) : MatrixOptionsOf(lr, /*weight_decay=*/0) {}  // NOLINT: as torch's options

@@ -91,8 +91,8 @@ void Optimizer::restore(const Snapshot& snapshot) {
   at::NoGradGuard no_grad;
   sync();
   const Json& header = snapshot.header;
-  TORCH_CHECK(header.is_object() && header.value("format", int64_t{0}) == kFormat, "load: expected state of format ", kFormat, ", got ",
-              header.is_object() && header.contains("format") ? header["format"].dump() : "none");
+  TORCH_CHECK(header.is_object() && header.value("format", int64_t{0}) == kFormat, "load: expected state of format ",
+              kFormat, ", got ", header.is_object() && header.contains("format") ? header["format"].dump() : "none");
   const auto saved_group = groups_by_parameter(header);
   check_same_names(saved_group, names());
 
@@ -110,12 +110,13 @@ void Optimizer::restore(const Snapshot& snapshot) {
     }
     const size_t saved = saved_group.at(labels.front());
     for (const auto& label : labels) {
-      TORCH_CHECK(saved_group.at(label) == saved, "load: '", labels.front(), "' and '", label, "' share a group here, but were saved in two");
+      TORCH_CHECK(saved_group.at(label) == saved, "load: '", labels.front(), "' and '", label,
+                  "' share a group here, but were saved in two");
     }
     const Json& source = header["groups"][saved];
     const auto kind = source.at("optimizer").get<std::string>();
-    TORCH_CHECK(kind == group_options(g).name(), "load: '", labels.front(), "' was saved by ", kind, ", but is optimized by ",
-                group_options(g).name(), " here");
+    TORCH_CHECK(kind == group_options(g).name(), "load: '", labels.front(), "' was saved by ", kind,
+                ", but is optimized by ", group_options(g).name(), " here");
     options.push_back(make_options(kind, source.at("options")));
     buckets.push_back(make_buckets(*options.back(), param_groups_[g].params(), labels));
     for (auto& bucket : buckets.back()) {
@@ -125,9 +126,9 @@ void Optimizer::restore(const Snapshot& snapshot) {
           const auto found = tensors.find(key);
           TORCH_CHECK(found != tensors.end(), "load: the saved state has no '", key, "'");
           const Tensor target = stack[static_cast<int64_t>(i)];
-          TORCH_CHECK(found->second.sizes() == target.sizes() && found->second.scalar_type() == target.scalar_type(), "load: '", key,
-                      "' must be ", target.scalar_type(), " of shape ", target.sizes(), ", got ", found->second.scalar_type(),
-                      " of shape ", found->second.sizes());
+          TORCH_CHECK(found->second.sizes() == target.sizes() && found->second.scalar_type() == target.scalar_type(),
+                      "load: '", key, "' must be ", target.scalar_type(), " of shape ", target.sizes(), ", got ",
+                      found->second.scalar_type(), " of shape ", found->second.sizes());
           copies.emplace_back(target, found->second);
         }
       }
@@ -178,7 +179,8 @@ void Optimizer::save_safetensors(const std::filesystem::path& path) const {
       if (known.type == host.scalar_type()) type = known.name;
     }
     TORCH_INTERNAL_ASSERT(type != nullptr);
-    views.push_back({name, type, host.sizes().vec(), static_cast<const std::byte*>(host.const_data_ptr()), host.nbytes()});
+    views.push_back(
+        {name, type, host.sizes().vec(), static_cast<const std::byte*>(host.const_data_ptr()), host.nbytes()});
   }
   io::write_safetensors(path, views, {{"prism", state.header.dump()}});
 }
@@ -193,7 +195,8 @@ void Optimizer::load_safetensors(const std::filesystem::path& path) {
     for (const auto& known : kTypeNames) {
       if (view.dtype == known.name) type = &known;
     }
-    TORCH_CHECK(type != nullptr, "load: ", path.string(), ": '", view.name, "' is ", view.dtype, ", which no optimizer state uses");
+    TORCH_CHECK(type != nullptr, "load: ", path.string(), ": '", view.name, "' is ", view.dtype,
+                ", which no optimizer state uses");
     Tensor tensor = at::empty(view.shape, type->type);
     std::memcpy(tensor.mutable_data_ptr(), view.data, view.bytes);
     state.tensors.emplace_back(view.name, std::move(tensor));

@@ -9,7 +9,8 @@
 namespace prism {
 namespace {
 
-// The basis of A for the entries of the bucket where `due` holds: from nothing at their first step, else from the one before.
+// The basis of A for the entries of the bucket where `due` holds: from nothing at their first step, else from the one
+// before.
 void refresh_basis(Tensor& basis, const Tensor& A, const Tensor& first, const Tensor& due) {
   for (const auto& [mask, power_step] : {std::pair(first, false), std::pair(due, true)}) {
     const Tensor index = mask.nonzero().squeeze(-1);
@@ -49,8 +50,13 @@ std::vector<Field> SOAPOptions::fields(at::IntArrayRef shape) const {
   const auto square = [&](const char* name, int64_t side) {
     return Field{name, with_matrix_shape(shape, side, side), Storage::Compute};
   };
-  return {{"step", {}, Storage::Counter}, {"exp_avg", shape.vec()}, {"exp_avg_sq", shape.vec()},
-          square("L", m), square("R", n), square("P", m), square("Q", n)};
+  return {{"step", {}, Storage::Counter},
+          {"exp_avg", shape.vec()},
+          {"exp_avg_sq", shape.vec()},
+          square("L", m),
+          square("R", n),
+          square("P", m),
+          square("Q", n)};
 }
 
 Tensor SOAPOptions::direction(const Tensor& G, State& state) const {
@@ -61,9 +67,10 @@ Tensor SOAPOptions::direction(const Tensor& G, State& state) const {
 void SOAPOptions::check() const {
   MatrixOptionsOf::check();
   const auto [beta1, beta2] = betas();
-  TORCH_CHECK_VALUE(beta1 >= 0 && beta1 < 1 && beta2 >= 0 && beta2 < 1, "soap: betas must be from 0 to below 1, got (", beta1, ", ",
-                    beta2, ")");
-  TORCH_CHECK_VALUE(shampoo_beta() >= 0 && shampoo_beta() < 1, "soap: shampoo_beta must be from 0 to below 1, got ", shampoo_beta());
+  TORCH_CHECK_VALUE(beta1 >= 0 && beta1 < 1 && beta2 >= 0 && beta2 < 1, "soap: betas must be from 0 to below 1, got (",
+                    beta1, ", ", beta2, ")");
+  TORCH_CHECK_VALUE(shampoo_beta() >= 0 && shampoo_beta() < 1, "soap: shampoo_beta must be from 0 to below 1, got ",
+                    shampoo_beta());
   TORCH_CHECK_VALUE(eps() >= 0, "soap: eps must be 0 or more, got ", eps());
   TORCH_CHECK_VALUE(refresh() >= 1, "soap: refresh must be 1 or more steps, got ", refresh());
 }

@@ -10,8 +10,9 @@ namespace prism {
 //   M ← β₁M + (1−β₁)G;   v ← β₂v + (1−β₂)(PᵀGQ)²;   U = P [ (PᵀMQ/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε) ] Qᵀ
 //   L ← β_s L + (1−β_s)GGᵀ;   R ← β_s R + (1−β_s)GᵀG
 //   P, Q: eigenbases of L and R, by eigh at t = 0, then by one QR power step every `refresh` steps
-// A gradient never meets the basis it made: there PᵀGQ is diagonal, and Adam would make whole steps of the rounding noise beside the diagonal.
-// M is kept in the coordinates of the weights (the authors rotate it), so a refresh cannot mix two bases.
+// A gradient never meets the basis it made: there PᵀGQ is diagonal, and Adam would make whole steps of the rounding
+// noise beside the diagonal. M is kept in the coordinates of the weights (the authors rotate it), so a refresh cannot
+// mix two bases.
 class SOAPOptions : public MatrixOptionsOf<SOAPOptions> {
  public:
   using Betas = std::pair<double, double>;

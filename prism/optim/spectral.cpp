@@ -26,7 +26,8 @@ double scale_factor(ScaleRule rule, at::IntArrayRef shape) {
 
 void SpectralOptions::check() const {
   MatrixOptions::check();
-  TORCH_CHECK_VALUE(steps() >= 0, name(), ": steps must be 1 or more (0 for the length of the coefficient set), got ", steps());
+  TORCH_CHECK_VALUE(steps() >= 0, name(), ": steps must be 1 or more (0 for the length of the coefficient set), got ",
+                    steps());
   if (solver() == Solver::Exact) check_no_iteration("solver 'exact' runs no iteration");
 }
 
@@ -38,8 +39,10 @@ void SpectralOptions::check_no_iteration(const std::string& why) const {
 std::vector<Option> SpectralOptions::table() {
   return MatrixOptions::table() +
          std::vector<Option>{
-             option("solver", solver_, "gram: Newton-Schulz on the Gram matrix; stacked: on the matrix itself; exact: float64 SVD"),
-             option("coefficients", coefficients_, "jordan, you, polar_express, minimax9, minimax95, converged, or one list of numbers per step"),
+             option("solver", solver_,
+                    "gram: Newton-Schulz on the Gram matrix; stacked: on the matrix itself; exact: float64 SVD"),
+             option("coefficients", coefficients_,
+                    "jordan, you, polar_express, minimax9, minimax95, converged, or one list of numbers per step"),
              option("steps", steps_, "Newton-Schulz steps; 0 is the length of the set, more repeats the last"),
          };
 }
@@ -50,7 +53,8 @@ PolarOptions SpectralOptions::polar() const {
 
 void MomentumOptions::check() const {
   SpectralOptions::check();
-  TORCH_CHECK_VALUE(momentum() >= 0 && momentum() < 1, name(), ": momentum must be from 0 to below 1, got ", momentum());
+  TORCH_CHECK_VALUE(momentum() >= 0 && momentum() < 1, name(), ": momentum must be from 0 to below 1, got ",
+                    momentum());
 }
 
 std::vector<Option> MomentumOptions::table() {

@@ -14,7 +14,8 @@ Tensor TikhonovMuonOptions::direction(const Tensor& G, State& state) const {
 void TikhonovMuonOptions::check() const {
   MomentumOptionsOf::check();
   TORCH_CHECK_VALUE(std::isfinite(damping()) && damping() >= 0, name(), ": damping must be 0 or more, got ", damping());
-  TORCH_CHECK_VALUE(solver() != Solver::Stacked, name(), ": solver 'stacked' is not available here; use 'gram' or 'exact'");
+  TORCH_CHECK_VALUE(solver() != Solver::Stacked, name(),
+                    ": solver 'stacked' is not available here; use 'gram' or 'exact'");
 }
 
 std::vector<Option> TikhonovMuonOptions::table() {

@@ -6,7 +6,8 @@
 namespace prism {
 
 // Muon with uniform damping, the paper's ablation ("The Necessity of Anisotropic Shaping"): for each matrix (m, n)
-//   M ← βM + (1−β)G;   T as Muon;   W ← (1 − lr·λ)W − lr·scale(m, n)·T (TᵀT + δI)^(−1/2),   δ = damping · mean of T's σ_i²
+//   M ← βM + (1−β)G;   T as Muon;   W ← (1 − lr·λ)W − lr·scale(m, n)·T (TᵀT + δI)^(−1/2);
+//   δ = damping · mean of T's σ_i²
 // The paper gives no value for δ; ours is relative, so that it means the same for every matrix.
 class TikhonovMuonOptions : public MomentumOptionsOf<TikhonovMuonOptions> {
  public:

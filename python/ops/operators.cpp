@@ -4,11 +4,10 @@
 //   tables()                    every optimizer's options: {"prism": [{"name", "type", "doc", "default"}, …], …}
 //   check(optimizer, options)   refuses unknown names, wrong types and impossible settings
 //   make_state(…)               fresh stacked state, buckets in order of first appearance, and within a bucket its
-//   fields; with the layout:
-//                               {"names": […], "buckets": [{"entries": [[parameter, part], …], "shape": […], "fields":
-//                               […]}, …]}
-//   step_(…)                    one step of a group, on exactly those stacks; returns 0, or the bytes of workspace it needs
-//                               when those given are too few: then nothing was done
+//                               fields; with the layout: {"names": […], "buckets": [{"entries": [[parameter, part], …],
+//                               "shape": […], "fields": […]}, …]}
+//   step_(…)                    one step of a group, on exactly those stacks; returns 0, or the bytes of workspace it
+//                               needs when those given are too few: then nothing was done
 //   all_finite(gradients)       a boolean on the device of the first
 //   spectra(…)                  names, and for each six tensors: singular values, SNR, gain, theory, ‖W‖, ‖O‖
 //   default_rules(…), route(…)  which optimizer takes which parameter, and the table to print
@@ -148,9 +147,10 @@ int64_t step_(const Tensors& parameters, const OptionalTensors& gradients, const
     group.options->check();
   }
   const auto flag = [](const OptionalTensor& given) { return given ? given->reshape({}) : Tensor(); };
-  return step_buckets(*group.options, group.buckets, group.parameters, group.gradients,
-                      {.lr = lr.reshape({}), .apply = flag(apply), .grad_scale = flag(grad_scale), .gamma = flag(gamma)},
-                      workspace.value_or(Tensor()));
+  return step_buckets(
+      *group.options, group.buckets, group.parameters, group.gradients,
+      {.lr = lr.reshape({}), .apply = flag(apply), .grad_scale = flag(grad_scale), .gamma = flag(gamma)},
+      workspace.value_or(Tensor()));
 }
 
 Tensor finite(const Tensors& gradients) {

@@ -55,7 +55,8 @@ TEST(GramScale, IsOneUnlessTheSquaresComeNearALimit) {
       EXPECT_SAME(gram_scale(x, type), nearest_power_of_two(x, type));
     }
   }
-  EXPECT_SAME(gram_scale(ordinary, at::kHalf), nearest_power_of_two(ordinary, at::kHalf));  // its squares overflow at 256
+  // The squares of halves overflow at 256.
+  EXPECT_SAME(gram_scale(ordinary, at::kHalf), nearest_power_of_two(ordinary, at::kHalf));
 }
 
 TEST(Divided, IsExactAlsoWhereTheScaleIsNoNumberOfTheType) {

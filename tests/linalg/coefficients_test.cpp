@@ -108,10 +108,10 @@ TEST(Coefficients, AreNamedOrGivenByTheUser) {
 }
 
 TEST(Coefficients, RefuseWhatIsNoSetAndSayWhatIs) {
-  EXPECT_MESSAGE(
-      Coefficients("muon"),
-      "coefficients: expected one of jordan, you, polar_express, minimax9, minimax95, converged or one list of numbers per "
-      "step, got 'muon'");
+  EXPECT_MESSAGE(Coefficients("muon"),
+                 "coefficients: expected one of jordan, you, polar_express, minimax9, minimax95, converged or one list "
+                 "of numbers per "
+                 "step, got 'muon'");
   EXPECT_MESSAGE(Coefficients(std::vector<Polynomial>{}),
                  "coefficients: expected at least one step, got an empty list");
   EXPECT_MESSAGE(Coefficients(std::vector<Polynomial>{{2, -1.5, 0.5}, {1}}),

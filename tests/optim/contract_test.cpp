@@ -1,4 +1,5 @@
-// What every optimizer must do. A new one is tested by being in the registry; its interesting settings add a line to `cases`.
+// What every optimizer must do. A new one is tested by being in the registry; its interesting settings add a line to
+// `cases`.
 
 #include <filesystem>
 #include <limits>
@@ -52,7 +53,7 @@ class Contract : public ::testing::TestWithParam<Case> {
   // Two buckets of two, single ones of every proportion, stacked experts and a convolution.
   NamedTensors model(at::ScalarType type = torch::kFloat32) const {
     std::vector<std::pair<std::string, std::vector<int64_t>>> shapes = {
-        {"tall.0", {6, 4}}, {"wide.0", {4, 10}}, {"tall.1", {6, 4}},    {"wide.1", {4, 10}},
+        {"tall.0", {6, 4}}, {"wide.0", {4, 10}}, {"tall.1", {6, 4}},     {"wide.1", {4, 10}},
         {"row", {1, 5}},    {"column", {5, 1}},  {"experts", {2, 3, 4}}, {"conv", {4, 2, 3, 3}}};
     if (!takes_matrices()) {
       shapes.push_back({"bias", {7}});
@@ -73,9 +74,9 @@ class Contract : public ::testing::TestWithParam<Case> {
 };
 
 TEST_P(Contract, SolvesAQuadratic) {  // ½‖W − A‖², with the learning rate falling to zero
-  const std::map<std::string, double> rates = {{"prism", 0.3},     {"muon", 0.1},  {"tikhonovmuon", 0.2}, {"adamw", 0.1},
-                                               {"adam", 0.1},      {"adagrad", 1}, {"rmsprop", 0.05},     {"ssd", 0.1},
-                                               {"rmsspectral", 0.02}, {"adaspectral", 0.2}, {"shampoo", 1}, {"soap", 0.1}};
+  const std::map<std::string, double> rates = {
+      {"prism", 0.3},    {"muon", 0.1}, {"tikhonovmuon", 0.2}, {"adamw", 0.1},       {"adam", 0.1},  {"adagrad", 1},
+      {"rmsprop", 0.05}, {"ssd", 0.1},  {"rmsspectral", 0.02}, {"adaspectral", 0.2}, {"shampoo", 1}, {"soap", 0.1}};
   constexpr int64_t kSteps = 200;
   const double lr = rates.at(GetParam().name);
   const auto W = parameter(torch::zeros({6, 4}, torch::kFloat64));
@@ -115,7 +116,8 @@ TEST_P(Contract, FollowsTheSamePathInFloat64) {  // what float32 computes is wha
   const auto second = make(wide);
   for (int64_t t = 1; t <= 3; ++t) {
     set_gradients(narrow, t);
-    for (size_t i = 0; i < wide.size(); ++i) wide[i].second.mutable_grad() = narrow[i].second.grad().to(torch::kFloat64);
+    for (size_t i = 0; i < wide.size(); ++i)
+      wide[i].second.mutable_grad() = narrow[i].second.grad().to(torch::kFloat64);
     first->step();
     second->step();
   }
@@ -201,7 +203,8 @@ TEST_P(Contract, DecaysExactlyOnce) {
   first->step();
   second->step();
   for (size_t i = 0; i < before.size(); ++i) {
-    const auto expected = couples_decay() ? plain[i].second.detach() : plain[i].second.detach() - kRate * kDecay * before[i];
+    const auto expected =
+        couples_decay() ? plain[i].second.detach() : plain[i].second.detach() - kRate * kDecay * before[i];
     EXPECT_CLOSE(decayed[i].second, expected, 1e-14) << decayed[i].first;
   }
 }
@@ -232,9 +235,11 @@ TEST_P(Contract, ABatchEqualsOneByOne) {
   for (size_t i = 0; i < apart.size(); ++i) EXPECT_CLOSE(together[i].second, apart[i].second, 2e-6) << apart[i].first;
 }
 
-// Loads what the first half of a run saved into an optimizer over the same parameters in another order, and compares the second halves.
+// Loads what the first half of a run saved into an optimizer over the same parameters in another order, and compares
+// the second halves.
 void expect_bitwise_resume(const std::function<std::unique_ptr<Optimizer>(const NamedTensors&, double lr)>& make,
-                           const NamedTensors& parameters, const std::function<void(const Optimizer&, Optimizer&)>& transfer) {
+                           const NamedTensors& parameters,
+                           const std::function<void(const Optimizer&, Optimizer&)>& transfer) {
   const auto run = [](Optimizer& optimizer, const NamedTensors& tensors, int64_t first, int64_t last) {
     for (int64_t t = first; t <= last; ++t) {
       set_gradients(tensors, t);
@@ -315,7 +320,7 @@ TEST_P(Contract, TheStateOfALaterGroupExistsBeforeItsFirstStep) {
   run(*optimizer, {parameters[0]}, 1, 2);
   optimizer->add_param_group(NamedTensors{parameters[1]}, *make_options(GetParam().name, options({{"lr", 0.25}})));
   std::vector<Tensor> bare = {parameters[2].second};
-  optimizer->add_param_group(torch::optim::OptimizerParamGroup(bare));  // torch's form: defaults, and a name by position
+  optimizer->add_param_group(torch::optim::OptimizerParamGroup(bare));  // torch's: defaults, named by position
   EXPECT_EQ(optimizer->names(), (std::vector<std::vector<std::string>>{{"tall.0"}, {"wide.0"}, {"parameter.2"}}));
   EXPECT_EQ(optimizer->group_options(1).lr(), 0.25);
   EXPECT_EQ(optimizer->group_options(2).lr(), 0.125);
@@ -406,9 +411,11 @@ TEST_P(Contract, AStepOnConditionIsTheStepOrNothing) {
 // The flag that keeps the decision on the device.
 TEST_P(Contract, TheApplyFlagOfABucketIsAllOrNothing) {
   Json settings = options({{"weight_decay", 0.1}});
-  if (GetParam().options.empty() && make_options(GetParam().name)->to_json().contains("eps") && !takes_matrices()) settings["eps"] = 0;
+  if (GetParam().options.empty() && make_options(GetParam().name)->to_json().contains("eps") && !takes_matrices())
+    settings["eps"] = 0;
   const auto chosen = make_options(GetParam().name, settings);
-  const auto flagged = NamedTensors{{"a", parameter(random({6, 4}, 1, torch::kFloat32))}, {"b", parameter(random({6, 4}, 2, torch::kFloat32))}};
+  const auto flagged = NamedTensors{{"a", parameter(random({6, 4}, 1, torch::kFloat32))},
+                                    {"b", parameter(random({6, 4}, 2, torch::kFloat32))}};
   const auto plain = copy_of(flagged);
   const auto tensors = [](const NamedTensors& named) { return std::vector<Tensor>{named[0].second, named[1].second}; };
   torch::NoGradGuard no_grad;
@@ -417,14 +424,17 @@ TEST_P(Contract, TheApplyFlagOfABucketIsAllOrNothing) {
   ASSERT_EQ(guarded.size(), 1);
   const auto lr = torch::tensor(0.5, torch::kFloat64);
   const auto initial = values_of(flagged);
-  const std::vector<Tensor> poisoned = {torch::full({6, 4}, std::numeric_limits<float>::quiet_NaN()), random({6, 4}, 3, torch::kFloat32)};
-  step_bucket(*chosen, guarded[0], tensors(flagged), poisoned, {.lr = lr, .apply = torch::tensor(false), .grad_scale = {}});
+  const std::vector<Tensor> poisoned = {torch::full({6, 4}, std::numeric_limits<float>::quiet_NaN()),
+                                        random({6, 4}, 3, torch::kFloat32)};
+  step_bucket(*chosen, guarded[0], tensors(flagged), poisoned,
+              {.lr = lr, .apply = torch::tensor(false), .grad_scale = {}});
   for (size_t i = 0; i < 2; ++i) EXPECT_TRUE(torch::equal(flagged[i].second, initial[i]));
   for (const auto& [name, stack] : guarded[0].state) EXPECT_TRUE(torch::equal(stack, free[0].state[name])) << name;
 
   const std::vector<Tensor> gradients = {random({6, 4}, 4, torch::kFloat32), random({6, 4}, 5, torch::kFloat32)};
   const std::vector<Tensor> doubled = {gradients[0] * 2, gradients[1] * 2};
-  step_bucket(*chosen, guarded[0], tensors(flagged), doubled, {.lr = lr, .apply = torch::tensor(true), .grad_scale = torch::tensor(2.0)});
+  step_bucket(*chosen, guarded[0], tensors(flagged), doubled,
+              {.lr = lr, .apply = torch::tensor(true), .grad_scale = torch::tensor(2.0)});
   step_bucket(*chosen, free[0], tensors(plain), gradients, {.lr = lr, .apply = {}, .grad_scale = {}});
   expect_equal_weights(flagged, plain);
   for (const auto& [name, stack] : guarded[0].state) EXPECT_TRUE(torch::equal(stack, free[0].state[name])) << name;
@@ -450,7 +460,8 @@ TEST_P(Contract, KeepsItsStateInTheTypeAskedFor) {
 TEST_P(Contract, MasterWeightsTakeStepsTooSmallForBFloat16) {
   const auto parameters = model(torch::kBFloat16);
   NamedTensors reference;
-  for (const auto& [name, tensor] : parameters) reference.emplace_back(name, parameter(tensor.detach().to(torch::kFloat32)));
+  for (const auto& [name, tensor] : parameters)
+    reference.emplace_back(name, parameter(tensor.detach().to(torch::kFloat32)));
   const Json small = {{"lr", 1e-4}, {"weight_decay", 0.1}};
   Json with_masters = small;
   with_masters["master_weights"] = true;
@@ -458,7 +469,8 @@ TEST_P(Contract, MasterWeightsTakeStepsTooSmallForBFloat16) {
   const auto full = make(reference, small);
   for (int64_t t = 1; t <= 4; ++t) {
     set_gradients(parameters, t);
-    for (size_t i = 0; i < parameters.size(); ++i) reference[i].second.mutable_grad() = parameters[i].second.grad().to(torch::kFloat32);
+    for (size_t i = 0; i < parameters.size(); ++i)
+      reference[i].second.mutable_grad() = parameters[i].second.grad().to(torch::kFloat32);
     optimizer->step();
     full->step();
   }
@@ -476,8 +488,9 @@ TEST_P(Contract, MasterWeightsTakeStepsTooSmallForBFloat16) {
 }
 
 TEST_P(Contract, FollowsParametersMovedToAnotherType) {
-  for (const auto& [from, to] : {std::pair(torch::kFloat32, torch::kFloat64), std::pair(torch::kFloat64, torch::kFloat32),
-                                 std::pair(torch::kFloat32, torch::kBFloat16)}) {
+  for (const auto& [from, to] :
+       {std::pair(torch::kFloat32, torch::kFloat64), std::pair(torch::kFloat64, torch::kFloat32),
+        std::pair(torch::kFloat32, torch::kBFloat16)}) {
     const auto parameters = model(from);
     const auto optimizer = make(parameters, {{"master_weights", true}});
     run(*optimizer, parameters, 1, 2);
@@ -489,7 +502,8 @@ TEST_P(Contract, FollowsParametersMovedToAnotherType) {
       fresh.emplace_back(name, parameter(tensor.detach()));
     }
     const auto after = state_of(*optimizer);
-    for (const auto& [name, tensor] : before) EXPECT_TRUE(torch::equal(after.at(name), tensor.to(after.at(name).scalar_type()))) << name;
+    for (const auto& [name, tensor] : before)
+      EXPECT_TRUE(torch::equal(after.at(name), tensor.to(after.at(name).scalar_type()))) << name;
     for (const auto& [name, tensor] : state_of(*make(fresh, {{"master_weights", true}}))) {
       EXPECT_EQ(after.at(name).scalar_type(), tensor.scalar_type()) << name;
     }

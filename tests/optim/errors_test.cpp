@@ -17,9 +17,14 @@ TEST(Messages, RefuseImpossibleOptions) {
   };
   const Json schedule = {{"kind", "cosine"}, {"warmup", 10}, {"total", 10}};
   const std::vector<Line> lines = {
-      {"sgd", Json::object(), "unknown optimizer 'sgd'; expected one of prism, muon, tikhonovmuon, adamw, adam, adagrad, rmsprop, ssd, rmsspectral, adaspectral, shampoo, soap"},
+      {"sgd", Json::object(),
+       "unknown optimizer 'sgd'; expected one of prism, muon, tikhonovmuon, adamw, adam, adagrad, rmsprop, ssd, "
+       "rmsspectral, adaspectral, shampoo, soap"},
       {"muon", Json::array(), "muon: expected options as a JSON object, got []"},
-      {"ssd", {{"momentum", 1}}, "ssd: unknown option 'momentum'; the options are lr, weight_decay, maximize, skip_nonfinite, state_dtype, master_weights, capturable, split, fold, solver, coefficients, steps"},
+      {"ssd",
+       {{"momentum", 1}},
+       "ssd: unknown option 'momentum'; the options are lr, weight_decay, maximize, skip_nonfinite, state_dtype, "
+       "master_weights, capturable, split, fold, solver, coefficients, steps"},
       {"muon", {{"lr", "fast"}}, "option 'lr': expected number, got \"fast\""},
       {"muon", {{"steps", 2.5}}, "option 'steps': expected integer, got 2.5"},
       {"muon", {{"nesterov", 1}}, "option 'nesterov': expected boolean, got 1"},
@@ -40,23 +45,43 @@ TEST(Messages, RefuseImpossibleOptions) {
       {"muon", {{"capturable", true}, {"solver", "exact"}}, "muon: capturable is for adamw"},
       {"muon", {{"split", {4, 0}}}, "muon: split takes the number of rows of each part, got 0"},
       {"muon", {{"steps", -1}}, "muon: steps must be 1 or more (0 for the length of the coefficient set), got -1"},
-      {"muon", {{"solver", "exact"}, {"steps", 3}}, "muon: solver 'exact' runs no iteration; leave out coefficients and steps"},
-      {"ssd", {{"solver", "exact"}, {"coefficients", "jordan"}}, "ssd: solver 'exact' runs no iteration; leave out coefficients and steps"},
+      {"muon",
+       {{"solver", "exact"}, {"steps", 3}},
+       "muon: solver 'exact' runs no iteration; leave out coefficients and steps"},
+      {"ssd",
+       {{"solver", "exact"}, {"coefficients", "jordan"}},
+       "ssd: solver 'exact' runs no iteration; leave out coefficients and steps"},
       {"muon", {{"momentum", 1}}, "muon: momentum must be from 0 to below 1, got 1"},
       {"prism", {{"gamma", -1}}, "prism: gamma must be 0 or more, got -1"},
       {"prism", {{"covariance_beta", 1}}, "prism: covariance_beta must be from 0 to below 1, got 1"},
       {"prism", {{"rank", 0}}, "prism: rank must be 1 or more, got 0"},
-      {"prism", {{"solver", "stacked"}, {"covariance", "ema"}}, "prism: solver 'stacked' needs covariance 'instant', got 'ema'; use solver 'gram' or 'exact'"},
-      {"prism", {{"solver", "stacked"}, {"side", "both"}}, "prism: solver 'stacked' has no side 'both'; use solver 'gram' or 'exact'"},
-      {"prism", {{"steps", 3}, {"side", "both"}}, "prism: side 'both' uses the coupled inverse root; leave out coefficients and steps"},
+      {"prism",
+       {{"solver", "stacked"}, {"covariance", "ema"}},
+       "prism: solver 'stacked' needs covariance 'instant', got 'ema'; use solver 'gram' or 'exact'"},
+      {"prism",
+       {{"solver", "stacked"}, {"side", "both"}},
+       "prism: solver 'stacked' has no side 'both'; use solver 'gram' or 'exact'"},
+      {"prism",
+       {{"steps", 3}, {"side", "both"}},
+       "prism: side 'both' uses the coupled inverse root; leave out coefficients and steps"},
       {"prism", {{"gamma_schedule", schedule}}, "prism: gamma_schedule: total must be more than warmup, 10, got 10"},
       {"prism", {{"gamma_schedule", {{"warmup", -1}}}}, "prism: gamma_schedule: warmup must be 0 or more, got -1"},
-      {"prism", {{"gamma_schedule", {{"floor", 2}}}}, "prism: gamma_schedule: floor must be a fraction of the peak from 0 to 1, got 2"},
-      {"prism", {{"gamma_schedule", {{"total", 9}}}}, "prism: gamma_schedule: a constant schedule takes no total and no floor, got 9 and 0"},
-      {"prism", {{"gamma_schedule", {{"decay", 9}}}}, "prism: gamma_schedule: decay must be 0 (it belongs to wsd), got 9"},
-      {"prism", {{"gamma_schedule", {{"kind", "wsd"}, {"total", 9}}}}, "prism: gamma_schedule: decay must be from 1 to total − warmup, got 0"},
+      {"prism",
+       {{"gamma_schedule", {{"floor", 2}}}},
+       "prism: gamma_schedule: floor must be a fraction of the peak from 0 to 1, got 2"},
+      {"prism",
+       {{"gamma_schedule", {{"total", 9}}}},
+       "prism: gamma_schedule: a constant schedule takes no total and no floor, got 9 and 0"},
+      {"prism",
+       {{"gamma_schedule", {{"decay", 9}}}},
+       "prism: gamma_schedule: decay must be 0 (it belongs to wsd), got 9"},
+      {"prism",
+       {{"gamma_schedule", {{"kind", "wsd"}, {"total", 9}}}},
+       "prism: gamma_schedule: decay must be from 1 to total − warmup, got 0"},
       {"tikhonovmuon", {{"damping", -1}}, "tikhonovmuon: damping must be 0 or more, got -1"},
-      {"tikhonovmuon", {{"solver", "stacked"}}, "tikhonovmuon: solver 'stacked' is not available here; use 'gram' or 'exact'"},
+      {"tikhonovmuon",
+       {{"solver", "stacked"}},
+       "tikhonovmuon: solver 'stacked' is not available here; use 'gram' or 'exact'"},
       {"adam", {{"betas", {0.9, 1}}}, "adam: betas must be from 0 to below 1, got (0.9, 1)"},
       {"adamw", {{"eps", -1}}, "adamw: eps must be 0 or more, got -1"},
       {"adagrad", {{"lr_decay", -1}}, "adagrad: lr_decay must be 0 or more, got -1"},
@@ -92,14 +117,19 @@ NamedTensors one(const Tensor& tensor) { return {{"w", tensor}}; }
 
 TEST(Messages, NameTheParameterThatDoesNotFit) {
   const auto matrix = parameter(torch::zeros({6, 4}));
-  EXPECT_MESSAGE(Prism(one(parameter(torch::zeros({6})))), "prism: 'w' must be a matrix, got shape [6]; route it to adamw");
-  EXPECT_MESSAGE(Prism(one(matrix), PrismOptions().split({4, 4})), "prism: 'w': split [4, 4] must add up to its 6 rows, got 8");
-  EXPECT_MESSAGE(AdamW(one(torch::zeros({2}, torch::kLong))), "adamw: 'w' must hold real floating-point numbers, got Long");
-  EXPECT_MESSAGE(AdamW(one(torch::zeros({2}, torch::kComplexFloat))), "adamw: 'w' must hold real floating-point numbers, got ComplexFloat");
+  EXPECT_MESSAGE(Prism(one(parameter(torch::zeros({6})))),
+                 "prism: 'w' must be a matrix, got shape [6]; route it to adamw");
+  EXPECT_MESSAGE(Prism(one(matrix), PrismOptions().split({4, 4})),
+                 "prism: 'w': split [4, 4] must add up to its 6 rows, got 8");
+  EXPECT_MESSAGE(AdamW(one(torch::zeros({2}, torch::kLong))),
+                 "adamw: 'w' must hold real floating-point numbers, got Long");
+  EXPECT_MESSAGE(AdamW(one(torch::zeros({2}, torch::kComplexFloat))),
+                 "adamw: 'w' must hold real floating-point numbers, got ComplexFloat");
   EXPECT_MESSAGE(AdamW(one(Tensor{})), "parameter 'w' is undefined");
   EXPECT_MESSAGE(AdamW(NamedTensors({{"w", matrix}, {"w", parameter(torch::zeros({2}))}})),
                  "two parameters are named 'w'; names must be unique");
-  EXPECT_MESSAGE(AdamW(NamedTensors({{"w", matrix}, {"v", matrix}})), "parameter 'v' appears more than once; give each parameter to one group");
+  EXPECT_MESSAGE(AdamW(NamedTensors({{"w", matrix}, {"v", matrix}})),
+                 "parameter 'v' appears more than once; give each parameter to one group");
 }
 
 TEST(Messages, NameTheGroupWithOptionsOfAnotherLibrary) {
@@ -107,13 +137,16 @@ TEST(Messages, NameTheGroupWithOptionsOfAnotherLibrary) {
   const auto b = parameter(torch::zeros({6, 4}));
   Prism optimizer(NamedTensors{{"a", a}});
   optimizer.add_param_group(torch::optim::OptimizerParamGroup({b}, std::make_unique<torch::optim::SGDOptions>(0.1)));
-  EXPECT_MESSAGE(optimizer.step(), "parameter group 1 must carry options of a prism optimizer, such as prism::PrismOptions, got another type");
+  EXPECT_MESSAGE(
+      optimizer.step(),
+      "parameter group 1 must carry options of a prism optimizer, such as prism::PrismOptions, got another type");
 }
 
 TEST(Messages, ARefusedGroupIsNotAdded) {
   const auto a = parameter(torch::zeros({6, 4}));
   Prism optimizer(NamedTensors{{"a", a}});
-  EXPECT_MESSAGE(optimizer.add_param_group(NamedTensors{{"a", parameter(torch::zeros({6, 4}))}}, PrismOptions()), "two parameters are named 'a'");
+  EXPECT_MESSAGE(optimizer.add_param_group(NamedTensors{{"a", parameter(torch::zeros({6, 4}))}}, PrismOptions()),
+                 "two parameters are named 'a'");
   EXPECT_EQ(optimizer.names().size(), 1);
   EXPECT_EQ(optimizer.param_groups().size(), 1);
   optimizer.step();
@@ -131,23 +164,33 @@ TEST(Messages, NameTheParameterThatMovedAlone) {
   const auto b = parameter(torch::zeros({6, 4}));
   AdamW optimizer(NamedTensors{{"a", a}, {"b", b}});
   b.set_data(b.detach().to(torch::kFloat64));
-  EXPECT_MESSAGE(optimizer.step(), "adamw: 'b' is Double on cpu while parameters of its shape are Float on cpu; move all of them, or make the optimizer anew");
+  EXPECT_MESSAGE(optimizer.step(),
+                 "adamw: 'b' is Double on cpu while parameters of its shape are Float on cpu; move all of them, or "
+                 "make the optimizer anew");
 }
 
 TEST(Messages, RefuseOptionsThatTheStateWasNotMadeFor) {
   const auto W = parameter(torch::zeros({6, 4}));
   Adam adam(one(W));
   static_cast<AdamOptions&>(adam.param_groups()[0].options()).amsgrad(true);
-  EXPECT_MESSAGE(adam.step(), "adam: 'w' has no state 'max_exp_avg_sq' for its present options; set options that change the state when the optimizer is made");
+  EXPECT_MESSAGE(adam.step(),
+                 "adam: 'w' has no state 'max_exp_avg_sq' for its present options; set options that change the state "
+                 "when the optimizer is made");
   Prism prism(one(W), PrismOptions().bias_correction(true));
   static_cast<PrismOptions&>(prism.param_groups()[0].options()).bias_correction(false);
-  EXPECT_MESSAGE(prism.step(), "prism: 'w' has 2 fields of state, but its present options use 1; set options that change the state when the optimizer is made");
+  EXPECT_MESSAGE(prism.step(),
+                 "prism: 'w' has 2 fields of state, but its present options use 1; set options that change the state "
+                 "when the optimizer is made");
   Prism whole(one(W));
   static_cast<PrismOptions&>(whole.param_groups()[0].options()).split({2, 4});
-  EXPECT_MESSAGE(whole.step(), "prism: 'w' had parts of shape [6, 4] when its state was made and has others now; set options that change the state when the optimizer is made");
+  EXPECT_MESSAGE(whole.step(),
+                 "prism: 'w' had parts of shape [6, 4] when its state was made and has others now; set options that "
+                 "change the state when the optimizer is made");
   AdamW narrow(one(parameter(torch::zeros({6, 4}, torch::kBFloat16))));
   static_cast<AdamWOptions&>(narrow.param_groups()[0].options()).master_weights(true);
-  EXPECT_MESSAGE(narrow.step(), "adamw: 'w' has no state 'master' for its present options; set options that change the state when the optimizer is made");
+  EXPECT_MESSAGE(narrow.step(),
+                 "adamw: 'w' has no state 'master' for its present options; set options that change the state when the "
+                 "optimizer is made");
 }
 
 TEST(Messages, NameWhatRoutingCannotPlace) {
@@ -163,7 +206,8 @@ TEST(Messages, NameWhatRoutingCannotPlace) {
   EXPECT_MESSAGE(Routing({empty}, one(W)), "routing: rule 'mine' has no options");
   EXPECT_MESSAGE(Routing({bad}, one(W)), "routing: the pattern of rule 'mine' is not a regular expression: '('");
   EXPECT_MESSAGE(Routing({narrow}, one(W)), "routing: no rule matches 'w' of shape [6, 4]; add a rule for it");
-  EXPECT_MESSAGE(Mixed(std::vector<Tensor>{W}, PrismOptions(), AdamWOptions()), "routing: parameters must have names; pass model->named_parameters()");
+  EXPECT_MESSAGE(Mixed(std::vector<Tensor>{W}, PrismOptions(), AdamWOptions()),
+                 "routing: parameters must have names; pass model->named_parameters()");
 }
 
 TEST(Messages, RefuseToClipToNothing) {
@@ -186,9 +230,11 @@ class LoadMessages : public ::testing::Test {
 
 TEST_F(LoadMessages, NameTheParametersThatDiffer) {
   const Prism saved(named({"a", "b"}));
-  EXPECT_MESSAGE(Prism(named({"a", "c"})).restore(saved.snapshot()), "load: the saved state has no parameter 'c'; it has 'b' instead");
+  EXPECT_MESSAGE(Prism(named({"a", "c"})).restore(saved.snapshot()),
+                 "load: the saved state has no parameter 'c'; it has 'b' instead");
   EXPECT_MESSAGE(Prism(named({"a", "b", "c"})).restore(saved.snapshot()), "load: the saved state has no parameter 'c'");
-  EXPECT_MESSAGE(Prism(named({"a"})).restore(saved.snapshot()), "load: the saved state has 'b', which this optimizer does not have");
+  EXPECT_MESSAGE(Prism(named({"a"})).restore(saved.snapshot()),
+                 "load: the saved state has 'b', which this optimizer does not have");
   EXPECT_MESSAGE(Prism(named({"a", "b", "c", "d", "e", "f", "g", "h", "i"})).restore(saved.snapshot()),
                  "load: the saved state has no parameter 'c', 'd', 'e', 'f', 'g' and 2 more");
 }
@@ -200,10 +246,12 @@ TEST_F(LoadMessages, NameTheShapeTypeAndOptimizerThatDiffer) {
   const Prism wide(NamedTensors{{"a", parameter(torch::zeros({6, 4}, torch::kFloat64))}});
   EXPECT_MESSAGE(Prism(named({"a"})).restore(wide.snapshot()),
                  "load: 'state.a.momentum' must be Float of shape [6, 4], got Double of shape [6, 4]");
-  EXPECT_MESSAGE(Muon(named({"a"})).restore(saved.snapshot()), "load: 'a' was saved by prism, but is optimized by muon here");
+  EXPECT_MESSAGE(Muon(named({"a"})).restore(saved.snapshot()),
+                 "load: 'a' was saved by prism, but is optimized by muon here");
   Prism apart(named({"a"}));
   apart.add_param_group(named({"b"}), PrismOptions());
-  EXPECT_MESSAGE(Prism(named({"a", "b"})).restore(apart.snapshot()), "load: 'a' and 'b' share a group here, but were saved in two");
+  EXPECT_MESSAGE(Prism(named({"a", "b"})).restore(apart.snapshot()),
+                 "load: 'a' and 'b' share a group here, but were saved in two");
 }
 
 TEST_F(LoadMessages, NameWhatIsMissing) {
@@ -233,7 +281,8 @@ TEST_F(LoadMessages, NameTheFileOfAnotherKind) {
   EXPECT_MESSAGE(target.load_safetensors(path), "load: " + path.string() + " holds no state of a prism optimizer");
   const io::TensorView integers{"x", "I32", {1}, reinterpret_cast<const std::byte*>(&number), sizeof(number)};
   io::write_safetensors(path, std::span(&integers, 1), {{"prism", "{}"}});
-  EXPECT_MESSAGE(target.load_safetensors(path), "load: " + path.string() + ": 'x' is I32, which no optimizer state uses");
+  EXPECT_MESSAGE(target.load_safetensors(path),
+                 "load: " + path.string() + ": 'x' is I32, which no optimizer state uses");
   std::filesystem::remove(path);
 }
 

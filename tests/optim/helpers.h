@@ -47,7 +47,8 @@ inline void expect_equal_weights(const NamedTensors& actual, const NamedTensors&
 }
 
 inline void expect_finite(const NamedTensors& parameters) {
-  for (const auto& [name, tensor] : parameters) EXPECT_TRUE(tensor.isfinite().all().item<bool>()) << name << "\n" << tensor;
+  for (const auto& [name, tensor] : parameters)
+    EXPECT_TRUE(tensor.isfinite().all().item<bool>()) << name << "\n" << tensor;
 }
 
 // Every state tensor by its key, copied.
@@ -57,7 +58,8 @@ inline std::map<std::string, Tensor> state_of(const Optimizer& optimizer) {
   return state;
 }
 
-inline void expect_equal_state(const std::map<std::string, Tensor>& actual, const std::map<std::string, Tensor>& expected) {
+inline void expect_equal_state(const std::map<std::string, Tensor>& actual,
+                               const std::map<std::string, Tensor>& expected) {
   ASSERT_EQ(actual.size(), expected.size());
   for (const auto& [name, tensor] : actual) {
     ASSERT_TRUE(expected.count(name)) << name;

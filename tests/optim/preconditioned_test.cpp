@@ -54,8 +54,8 @@ TEST(Shampoo, SumsOrAveragesItsStatistics) {
         R = beta * R + (beta == 1 ? 1 : 1 - beta) * G.mT().mm(G);
         return power_by_eigh(L, -0.25).mm(G).mm(power_by_eigh(R, -0.25));
       };
-      expect_updates<Shampoo>(ShampooOptions(0.1).beta(beta).solver(solver).weight_decay(0.2), {7, 5}, solver == Solver::Exact ? 1e-9 : 1e-3,
-                              update);
+      expect_updates<Shampoo>(ShampooOptions(0.1).beta(beta).solver(solver).weight_decay(0.2), {7, 5},
+                              solver == Solver::Exact ? 1e-9 : 1e-3, update);
     }
   }
 }

@@ -46,7 +46,8 @@ const std::vector<std::vector<int64_t>> kShapes = {{12, 5}, {5, 12}, {7, 7}, {4,
 TEST(Prism, WithoutDampingIsMuonBitForBit) {
   for (const auto solver : {Solver::Gram, Solver::Stacked, Solver::Exact}) {
     NamedTensors damped;
-    for (const auto& shape : kShapes) damped.emplace_back("w" + std::to_string(damped.size()), parameter(random(shape, 3, torch::kFloat32)));
+    for (const auto& shape : kShapes)
+      damped.emplace_back("w" + std::to_string(damped.size()), parameter(random(shape, 3, torch::kFloat32)));
     damped.emplace_back("twin", parameter(random({12, 5}, 4, torch::kFloat32)));
     const auto plain = copy_of(damped);
     Prism prism(damped, PrismOptions(0.02).gamma(0).solver(solver).weight_decay(0.1));
@@ -63,7 +64,8 @@ TEST(Prism, WithoutDampingIsMuonBitForBit) {
 }
 
 TEST(Prism, KeepsOneMomentumBufferLikeMuon) {
-  const NamedTensors parameters = {{"a", parameter(torch::zeros({8, 16}))}, {"b", parameter(torch::zeros({8, 16}))},
+  const NamedTensors parameters = {{"a", parameter(torch::zeros({8, 16}))},
+                                   {"b", parameter(torch::zeros({8, 16}))},
                                    {"c", parameter(torch::zeros({16, 8}, torch::kBFloat16))}};
   const auto bytes = [](const Optimizer& optimizer) {
     int64_t sum = 0;
@@ -76,7 +78,8 @@ TEST(Prism, KeepsOneMomentumBufferLikeMuon) {
   EXPECT_EQ(bytes(Prism(parameters, PrismOptions(0.02))), bytes(Muon(parameters, MuonOptions(0.02))));
 }
 
-// On step 1 the zero-started momentum damps the polar factor by 1/√(1 + (γβ/(1−β))²), β² in place of β below the line with Nesterov.
+// On step 1 the zero-started momentum damps the polar factor by 1/√(1 + (γβ/(1−β))²), β² in place of β below the line
+// with Nesterov.
 TEST(Prism, FirstStepIsDampedByTheFactorOfTheZeroStart) {
   for (const bool nesterov : {false, true}) {
     for (const auto& shape : kShapes) {
@@ -110,7 +113,8 @@ TEST(Prism, FirstStepWithBiasCorrectionIsMuons) {
 TEST(Prism, BiasCorrectionDividesTheMomentumBeforeInnovationAndNesterov) {
   constexpr double kBeta = 0.9;
   const auto W = parameter(random({9, 6}, 1));
-  Prism prism(NamedTensors{{"w", W}}, PrismOptions(0.1).momentum(kBeta).gamma(0.5).solver(Solver::Exact).bias_correction(true));
+  Prism prism(NamedTensors{{"w", W}},
+              PrismOptions(0.1).momentum(kBeta).gamma(0.5).solver(Solver::Exact).bias_correction(true));
   Tensor expected = W.detach().clone();
   Tensor M = torch::zeros_like(expected);
   for (int64_t t = 1; t <= 6; ++t) {
@@ -119,7 +123,8 @@ TEST(Prism, BiasCorrectionDividesTheMomentumBeforeInnovationAndNesterov) {
     prism.step();
     M = kBeta * M + (1 - kBeta) * G;
     const auto corrected = M / (1 - std::pow(kBeta, static_cast<double>(t)));
-    expected = expected - 0.1 * moonlight(W) * stacked_oracle((1 - kBeta) * G + kBeta * corrected, G - corrected, 0.5, false);
+    expected =
+        expected - 0.1 * moonlight(W) * stacked_oracle((1 - kBeta) * G + kBeta * corrected, G - corrected, 0.5, false);
     EXPECT_CLOSE(W, expected, 1e-7);
   }
 }
@@ -129,8 +134,13 @@ TEST(Prism, FollowsTheStackedDefinitionOverTenSteps) {
     for (const Side side : {Side::Auto, Side::Left, Side::Right}) {
       for (const bool nesterov : {false, true}) {
         const auto W = parameter(random(shape, 1));
-        Prism prism(NamedTensors{{"w", W}}, PrismOptions(0.1).momentum(0.8).gamma(0.7).solver(Solver::Exact).side(side)
-                                                .nesterov(nesterov).weight_decay(0.3));
+        Prism prism(NamedTensors{{"w", W}}, PrismOptions(0.1)
+                                                .momentum(0.8)
+                                                .gamma(0.7)
+                                                .solver(Solver::Exact)
+                                                .side(side)
+                                                .nesterov(nesterov)
+                                                .weight_decay(0.3));
         const bool left = side == Side::Left || (side == Side::Auto && shape[0] < shape[1]);
         Replay run(W.detach());
         for (uint64_t t = 1; t <= 10; ++t) {
@@ -166,7 +176,8 @@ TEST(Prism, GramAndStackedSolversRunTheSameIteration) {
 TEST(Prism, BothSidesFollowTheFourthRoots) {
   for (const auto& shape : std::vector<std::vector<int64_t>>{{7, 7}, {6, 9}, {9, 6}, {3, 5}}) {
     const auto W = parameter(random(shape, 1));
-    Prism prism(NamedTensors{{"w", W}}, PrismOptions(0.1).momentum(0.8).gamma(0.7).solver(Solver::Exact).side(Side::Both));
+    Prism prism(NamedTensors{{"w", W}},
+                PrismOptions(0.1).momentum(0.8).gamma(0.7).solver(Solver::Exact).side(Side::Both));
     Replay run(W.detach());
     for (uint64_t t = 1; t <= 10; ++t) {
       W.mutable_grad() = random(shape, 100 + t);
@@ -189,8 +200,13 @@ TEST(Prism, AveragedCovarianceIsBiasCorrected) {  // Ĉ ← β₂Ĉ + (1−β₂
   for (const bool left : {false, true}) {
     const std::vector<int64_t> shape = {8, 5};
     const auto W = parameter(random(shape, 1));
-    Prism prism(NamedTensors{{"w", W}}, PrismOptions(0.1).momentum(0.8).gamma(0.7).solver(Solver::Exact)
-                                            .side(left ? Side::Left : Side::Right).covariance(CovarianceKind::Ema).covariance_beta(kBeta2));
+    Prism prism(NamedTensors{{"w", W}}, PrismOptions(0.1)
+                                            .momentum(0.8)
+                                            .gamma(0.7)
+                                            .solver(Solver::Exact)
+                                            .side(left ? Side::Left : Side::Right)
+                                            .covariance(CovarianceKind::Ema)
+                                            .covariance_beta(kBeta2));
     Replay run(W.detach());
     Tensor C = torch::zeros({left ? 8 : 5, left ? 8 : 5}, torch::kFloat64);
     for (int64_t t = 1; t <= 8; ++t) {
@@ -240,7 +256,8 @@ TEST(Prism, AverageWithoutMemoryIsTheInstantForm) {
 TEST(Prism, SketchOfFullRankIsTheDenseAverage) {
   for (const Side side : {Side::Auto, Side::Left, Side::Right}) {
     const auto options = PrismOptions(0.1).side(side).covariance_beta(0.9).rank(64);
-    expect_same_path(PrismOptions(options).covariance(CovarianceKind::Ema), PrismOptions(options).covariance(CovarianceKind::Sketch), 1e-8);
+    expect_same_path(PrismOptions(options).covariance(CovarianceKind::Ema),
+                     PrismOptions(options).covariance(CovarianceKind::Sketch), 1e-8);
   }
 }
 
@@ -272,7 +289,8 @@ TEST(Prism, GammaFollowsItsSchedule) {
     for (uint64_t t = 1; t <= 6; ++t) {
       scheduled.mutable_grad() = random({9, 5}, 100 + t);
       manual.mutable_grad() = scheduled.grad().clone();
-      static_cast<PrismOptions&>(second.param_groups()[0].options()).gamma(t < 4 ? 2 * (1 - 0.25 * static_cast<double>(t)) : 0);
+      static_cast<PrismOptions&>(second.param_groups()[0].options())
+          .gamma(t < 4 ? 2 * (1 - 0.25 * static_cast<double>(t)) : 0);
       first.step();
       second.step();
       EXPECT_CLOSE(scheduled, manual, 1e-9) << t;
@@ -339,7 +357,8 @@ TEST(Fold, TakesThreeDimensionsAsABatch) {
     Prism second(separate, PrismOptions(0.1).covariance(kind).rank(2));
     for (uint64_t t = 1; t <= 3; ++t) {
       experts.mutable_grad() = random({3, 6, 4}, 100 + t);
-      for (int64_t e = 0; e < 3; ++e) separate[static_cast<size_t>(e)].second.mutable_grad() = experts.grad()[e].clone();
+      for (int64_t e = 0; e < 3; ++e)
+        separate[static_cast<size_t>(e)].second.mutable_grad() = experts.grad()[e].clone();
       first.step();
       second.step();
     }
@@ -376,7 +395,8 @@ TEST(Spectra, FollowTheGainLawWithTheExactSolver) {
   for (const auto kind : {CovarianceKind::Instant, CovarianceKind::Ema}) {
     for (const auto& shape : std::vector<std::vector<int64_t>>{{8, 5}, {5, 8}}) {
       const auto W = parameter(random(shape, 1));
-      Prism prism(NamedTensors{{"w", W}}, PrismOptions(0.1).gamma(0.7).solver(Solver::Exact).covariance(kind).scale(ScaleRule::None));
+      Prism prism(NamedTensors{{"w", W}},
+                  PrismOptions(0.1).gamma(0.7).solver(Solver::Exact).covariance(kind).scale(ScaleRule::None));
       Tensor before;
       for (uint64_t t = 1; t <= 4; ++t) {
         W.mutable_grad() = random(shape, 100 + t);
@@ -409,7 +429,8 @@ TEST(Spectra, LeaveGammaOutOfTheSnrWhateverItsSchedule) {
   const Schedule linear{.kind = ScheduleKind::Linear, .warmup = 0, .total = 2, .floor = 0, .decay = 0};
   for (const auto kind : {CovarianceKind::Instant, CovarianceKind::Ema}) {
     const auto W = parameter(random({8, 5}, 1));
-    Prism prism(NamedTensors{{"w", W}}, PrismOptions(0.1).gamma(2).gamma_schedule(linear).covariance(kind).solver(Solver::Exact));
+    Prism prism(NamedTensors{{"w", W}},
+                PrismOptions(0.1).gamma(2).gamma_schedule(linear).covariance(kind).solver(Solver::Exact));
     for (uint64_t t = 1; t <= 2; ++t) {  // γ_t = 1, then 0
       W.mutable_grad() = random({8, 5}, 100 + t);
       prism.step();
@@ -423,15 +444,17 @@ TEST(Spectra, LeaveGammaOutOfTheSnrWhateverItsSchedule) {
 TEST(Spectra, NeedTheGradientsOfTheStep) {
   const auto W = parameter(random({8, 5}, 1));
   const Prism prism(NamedTensors{{"w", W}});
-  EXPECT_NE(message_of([&] { prism.spectra(); }).find("spectra: no matrix has a gradient; call it between step() and zero_grad()"),
+  const auto message = message_of([&] { prism.spectra(); });
+  EXPECT_NE(message.find("spectra: no matrix has a gradient; call it between step() and zero_grad()"),
             std::string::npos);
 }
 
 TEST(TikhonovMuon, DampsEverySingularValueAlike) {  // σ/√(σ² + δ), δ = damping · mean σ²
   for (const auto& shape : std::vector<std::vector<int64_t>>{{9, 5}, {5, 9}}) {
     const auto W = parameter(torch::zeros(shape, torch::kFloat64));
-    TikhonovMuon optimizer(NamedTensors{{"w", W}},
-                           TikhonovMuonOptions(1).damping(0.3).momentum(0).solver(Solver::Exact).scale(ScaleRule::None));
+    TikhonovMuon optimizer(
+        NamedTensors{{"w", W}},
+        TikhonovMuonOptions(1).damping(0.3).momentum(0).solver(Solver::Exact).scale(ScaleRule::None));
     W.mutable_grad() = random(shape, 7);
     optimizer.step();
     const auto [U, S, Vh] = torch::linalg_svd(W.grad(), false);

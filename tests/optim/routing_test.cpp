@@ -94,7 +94,10 @@ TEST(DefaultRules, KnowShortNamesOfEmbeddings) {
 }
 
 TEST(DefaultRules, TakeRowsAndColumnsAsVectors) {
-  expect_labels({{"gate", {1, 64}, "vector"}, {"gate", {64, 1}, "vector"}, {"gate", {}, "vector"}, {"gate", {2, 64}, "hidden matrix"}});
+  expect_labels({{"gate", {1, 64}, "vector"},
+                 {"gate", {64, 1}, "vector"},
+                 {"gate", {}, "vector"},
+                 {"gate", {2, 64}, "hidden matrix"}});
 }
 
 Rule rule(const std::string& name, const std::string& pattern, std::shared_ptr<const Options> options) {
@@ -108,14 +111,15 @@ Rule rule(const std::string& name, const std::string& pattern, std::shared_ptr<c
 TEST(Routing, TheFirstMatchWins) {
   const std::shared_ptr<const Options> options = AdamWOptions().copy();
   const auto parameters = model({{"a.weight", {4, 4}}, {"b.weight", {4, 4}}});
-  const Routing routing({rule("one", "^a", options), rule("two", "weight", options), rule("three", "", options)}, parameters);
+  const Routing routing({rule("one", "^a", options), rule("two", "weight", options), rule("three", "", options)},
+                        parameters);
   EXPECT_EQ(routing.lines()[0].rule, 0);
   EXPECT_EQ(routing.lines()[1].rule, 1);
 }
 
 TEST(Routing, PrintsItsTable) {
-  const Mixed optimizer(model({{"wte.weight", {50257, 32}}, {"h.0.w", {64, 32}}, {"h.0.scale", {}}, {"h.0.b", {64}}}), PrismOptions(),
-                        AdamWOptions());
+  const Mixed optimizer(model({{"wte.weight", {50257, 32}}, {"h.0.w", {64, 32}}, {"h.0.scale", {}}, {"h.0.b", {64}}}),
+                        PrismOptions(), AdamWOptions());
   std::ostringstream text;
   text << optimizer.routing();
   EXPECT_EQ(text.str(),
@@ -129,8 +133,10 @@ TEST(Routing, PrintsItsTable) {
 }
 
 TEST(Mixed, StepsAsTwoSeparateOptimizers) {
-  const NamedTensors mixed = {{"embed.weight", parameter(random({9, 6}, 1))}, {"w1", parameter(random({6, 6}, 2))},
-                              {"b1", parameter(random({6}, 3))}, {"w2", parameter(random({6, 6}, 4))}};
+  const NamedTensors mixed = {{"embed.weight", parameter(random({9, 6}, 1))},
+                              {"w1", parameter(random({6, 6}, 2))},
+                              {"b1", parameter(random({6}, 3))},
+                              {"w2", parameter(random({6, 6}, 4))}};
   const auto apart = copy_of(mixed);
   Mixed optimizer(mixed, PrismOptions(0.1).weight_decay(0.1), AdamWOptions(0.05));
   Prism matrices(NamedTensors{apart[1], apart[3]}, PrismOptions(0.1).weight_decay(0.1));
@@ -149,8 +155,10 @@ TEST(Mixed, StepsAsTwoSeparateOptimizers) {
 }
 
 TEST(Mixed, ResumesBitForBitInAnyOrder) {
-  NamedTensors parameters = {{"embed.weight", parameter(random({9, 6}, 1))}, {"w1", parameter(random({6, 6}, 2))},
-                             {"b1", parameter(random({6}, 3))}, {"w2", parameter(random({6, 6}, 4))}};
+  NamedTensors parameters = {{"embed.weight", parameter(random({9, 6}, 1))},
+                             {"w1", parameter(random({6, 6}, 2))},
+                             {"b1", parameter(random({6}, 3))},
+                             {"w2", parameter(random({6, 6}, 4))}};
   Mixed original(parameters, PrismOptions(0.1), AdamWOptions(0.05));
   set_gradients(parameters, 1);
   original.step();
@@ -173,7 +181,8 @@ TEST(Mixed, TakesTheUsersRulesWithASplit) {
   const std::shared_ptr<const Options> rest = AdamWOptions(0.05).copy();
   Rule vectors = rule("vector", ".*", rest);
   vectors.max_dimensions = 1;
-  const NamedTensors parameters = {{"qkv", parameter(random({8, 6}, 1))}, {"out", parameter(random({6, 6}, 2))}, {"b", parameter(random({6}, 3))}};
+  const NamedTensors parameters = {
+      {"qkv", parameter(random({8, 6}, 1))}, {"out", parameter(random({6, 6}, 2))}, {"b", parameter(random({6}, 3))}};
   Mixed optimizer(parameters, {rule("fused", "qkv", fused), vectors, rule("other", ".*", plain)});
   EXPECT_EQ(optimizer.names(), (std::vector<std::vector<std::string>>{{"qkv"}, {"b"}, {"out"}}));
   const auto apart = copy_of(parameters);

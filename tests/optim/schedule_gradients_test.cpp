@@ -51,9 +51,13 @@ TEST(Schedule, WarmupStableDecayFallsAtTheEndOnly) {
 }
 
 TEST(Schedule, OfATensorIsThatOfItsElements) {
-  for (const auto kind : {ScheduleKind::Constant, ScheduleKind::Cosine, ScheduleKind::Linear, ScheduleKind::WarmupStableDecay}) {
+  for (const auto kind :
+       {ScheduleKind::Constant, ScheduleKind::Cosine, ScheduleKind::Linear, ScheduleKind::WarmupStableDecay}) {
     const bool constant = kind == ScheduleKind::Constant;
-    const Schedule schedule{.kind = kind, .warmup = 3, .total = constant ? 0 : 20, .floor = constant ? 0 : 0.1,
+    const Schedule schedule{.kind = kind,
+                            .warmup = 3,
+                            .total = constant ? 0 : 20,
+                            .floor = constant ? 0 : 0.1,
                             .decay = kind == ScheduleKind::WarmupStableDecay ? 5 : 0};
     schedule.check("test");
     const auto steps = torch::arange(0, 30, torch::kFloat32);
@@ -64,8 +68,11 @@ TEST(Schedule, OfATensorIsThatOfItsElements) {
 
 TEST(ClipGradNorm, EqualsTorchs) {
   for (const double max_norm : {0.5, 1e3}) {
-    const NamedTensors ours = {{"a", parameter(random({5, 4}, 1))}, {"b", parameter(random({7}, 2, torch::kFloat32))},
-                               {"c", parameter(random({3}, 3))}, {"none", parameter(random({3}, 3))}, {"empty", parameter(torch::zeros({0, 3}))}};
+    const NamedTensors ours = {{"a", parameter(random({5, 4}, 1))},
+                               {"b", parameter(random({7}, 2, torch::kFloat32))},
+                               {"c", parameter(random({3}, 3))},
+                               {"none", parameter(random({3}, 3))},
+                               {"empty", parameter(torch::zeros({0, 3}))}};
     const auto theirs = copy_of(ours);
     set_gradients(ours, 1);
     set_gradients(theirs, 1);

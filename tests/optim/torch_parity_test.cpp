@@ -15,8 +15,10 @@ constexpr int64_t kSteps = 100;
 template <class TorchOptimizer, class TorchOptions>
 void expect_torchs_path(const std::string& name, const Json& json, const TorchOptions& options) {
   for (const auto& [type, tolerance] : {std::pair(torch::kFloat64, 1e-12), std::pair(torch::kFloat32, 1e-6)}) {
-    const auto ours = NamedTensors{{"a", parameter(random({5, 4}, 1, type))}, {"b", parameter(random({7}, 2, type))},
-                                   {"c", parameter(random({5, 4}, 3, type))}, {"d", parameter(random({}, 4, type))}};
+    const auto ours = NamedTensors{{"a", parameter(random({5, 4}, 1, type))},
+                                   {"b", parameter(random({7}, 2, type))},
+                                   {"c", parameter(random({5, 4}, 3, type))},
+                                   {"d", parameter(random({}, 4, type))}};
     const auto theirs = copy_of(ours);
     std::vector<Tensor> tensors;
     for (const auto& [key, tensor] : theirs) tensors.push_back(tensor);
@@ -28,7 +30,8 @@ void expect_torchs_path(const std::string& name, const Json& json, const TorchOp
       optimizer->step();
       reference.step();
     }
-    for (size_t i = 0; i < ours.size(); ++i) EXPECT_CLOSE(ours[i].second, theirs[i].second, tolerance) << name << ' ' << json;
+    for (size_t i = 0; i < ours.size(); ++i)
+      EXPECT_CLOSE(ours[i].second, theirs[i].second, tolerance) << name << ' ' << json;
   }
 }
 
@@ -56,19 +59,22 @@ TEST(TorchParity, AdaGrad) {
   using Torch = torch::optim::Adagrad;
   using TorchOptions = torch::optim::AdagradOptions;
   expect_torchs_path<Torch>("adagrad", Json::object(), TorchOptions());
-  expect_torchs_path<Torch>("adagrad",
-                            {{"lr", 0.1}, {"lr_decay", 0.02}, {"weight_decay", 0.1}, {"initial_accumulator_value", 0.5}, {"eps", 1e-3}},
-                            TorchOptions(0.1).lr_decay(0.02).weight_decay(0.1).initial_accumulator_value(0.5).eps(1e-3));
+  expect_torchs_path<Torch>(
+      "adagrad",
+      {{"lr", 0.1}, {"lr_decay", 0.02}, {"weight_decay", 0.1}, {"initial_accumulator_value", 0.5}, {"eps", 1e-3}},
+      TorchOptions(0.1).lr_decay(0.02).weight_decay(0.1).initial_accumulator_value(0.5).eps(1e-3));
 }
 
 TEST(TorchParity, RMSprop) {
   using Torch = torch::optim::RMSprop;
   using TorchOptions = torch::optim::RMSpropOptions;
   expect_torchs_path<Torch>("rmsprop", Json::object(), TorchOptions());
-  expect_torchs_path<Torch>("rmsprop", {{"lr", 0.02}, {"alpha", 0.9}, {"eps", 1e-3}, {"weight_decay", 0.1}, {"momentum", 0.5}},
+  expect_torchs_path<Torch>("rmsprop",
+                            {{"lr", 0.02}, {"alpha", 0.9}, {"eps", 1e-3}, {"weight_decay", 0.1}, {"momentum", 0.5}},
                             TorchOptions(0.02).alpha(0.9).eps(1e-3).weight_decay(0.1).momentum(0.5));
   expect_torchs_path<Torch>("rmsprop", {{"centered", true}, {"alpha", 0.9}}, TorchOptions().centered(true).alpha(0.9));
-  expect_torchs_path<Torch>("rmsprop", {{"centered", true}, {"momentum", 0.5}}, TorchOptions().centered(true).momentum(0.5));
+  expect_torchs_path<Torch>("rmsprop", {{"centered", true}, {"momentum", 0.5}},
+                            TorchOptions().centered(true).momentum(0.5));
 }
 
 TEST(TorchParity, DefaultsAreTorchs) {
@@ -86,7 +92,8 @@ Tensor recorded(const io::SafetensorsFile& file, const std::string& name) {
   return tensor;
 }
 
-// torch.optim.Muon computes in bfloat16, so it is itself away from its formula; ours may be no further than twice that from it.
+// torch.optim.Muon computes in bfloat16, so it is itself away from its formula; ours may be no further than twice that
+// from it.
 TEST(TorchParity, MuonIsAsNearToTorchsAsTorchsToItsFormula) {
   const char* path = std::getenv("PRISM_MUON_RECORD");
   if (path == nullptr) GTEST_SKIP() << "PRISM_MUON_RECORD names no file made by record_muon.py; ctest makes it";
@@ -97,7 +104,8 @@ TEST(TorchParity, MuonIsAsNearToTorchsAsTorchsToItsFormula) {
   }
   Muon muon(parameters, MuonOptions(0.02).weight_decay(0.1));
   for (int64_t t = 0; t < kSteps; ++t) {
-    for (const auto& [shape, tensor] : parameters) tensor.mutable_grad() = recorded(file, shape + ".gradients")[t].clone();
+    for (const auto& [shape, tensor] : parameters)
+      tensor.mutable_grad() = recorded(file, shape + ".gradients")[t].clone();
     muon.step();
   }
   for (const auto& [shape, tensor] : parameters) {

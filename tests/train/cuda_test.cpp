@@ -124,8 +124,10 @@ TEST_F(CudaTrainer, AReplayedStepThatIsNotFiniteChangesNothingAndNamesTheParamet
 }
 
 TEST_F(CudaTrainer, StepsThatCannotBeCapturedStillTrain) {
-  for (const std::vector<std::string>& settings : std::vector<std::vector<std::string>>{
-           {"optimizer.name=soap"}, {"optimizer.name=prism", "optimizer.solver=exact"}, {"optimizer.side=right", "model.kv_heads=1"}}) {
+  for (const std::vector<std::string>& settings :
+       std::vector<std::vector<std::string>>{{"optimizer.name=soap"},
+                                             {"optimizer.name=prism", "optimizer.solver=exact"},
+                                             {"optimizer.side=right", "model.kv_heads=1"}}) {
     Trainer trainer = make(settings);
     const double first = trainer.step(1).loss;
     for (int64_t step = 2; step <= 8; ++step) trainer.step(step);
