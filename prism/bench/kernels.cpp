@@ -14,7 +14,7 @@ using Kind = Kernel::Kind;
 constexpr int kWarmUp = 3;
 
 bool is_product(const std::string& name) {
-  return name.find("product_kernel") != name.npos || name.find("portable_kernel") != name.npos;
+  return name.find("product_kernel") != std::string::npos || name.find("portable_kernel") != std::string::npos;
 }
 
 // The kernels of a run of `count` products, those of one chunk.
@@ -36,7 +36,7 @@ std::vector<std::optional<size_t>> match_products(size_t count, const std::vecto
 
 std::optional<size_t> match_elementwise(const std::string& name, const std::vector<Kernel>& kernels) {
   for (size_t k = 0; k < kernels.size(); ++k) {
-    if (kernels[k].kind == Kind::kElementwise && name.find(kernels[k].label + "_kernel") != name.npos) return k;
+    if (kernels[k].kind == Kind::kElementwise && name.find(kernels[k].label + "_kernel") != std::string::npos) return k;
   }
   return std::nullopt;
 }

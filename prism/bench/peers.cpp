@@ -54,7 +54,7 @@ Peers::Peers(const std::string& command) : command_(command), child_(command) {
 nlohmann::json Peers::read() {
   std::array<char, 4096> buffer;
   size_t end = 0;
-  while ((end = received_.find('\n')) == received_.npos) {
+  while ((end = received_.find('\n')) == std::string::npos) {
     const ssize_t got = ::recv(child_.socket, buffer.data(), buffer.size(), 0);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) throw Error(fmt::format("--peers: '{}' ended before it had answered", command_));

@@ -23,7 +23,7 @@ constexpr const char* kSilent = "6";  // above every level of the profiler's mes
 // "void at::native::reduce_kernel<512, 1>(…)" → "at::native::reduce_kernel<512, 1>"
 std::string short_name(std::string name) {
   for (const std::string part : {"void ", "(anonymous namespace)::"}) {
-    for (size_t at; (at = name.find(part)) != name.npos;) name.erase(at, part.size());
+    for (size_t at; (at = name.find(part)) != std::string::npos;) name.erase(at, part.size());
   }
   return name.substr(0, name.find('('));
 }

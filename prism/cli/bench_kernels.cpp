@@ -31,7 +31,7 @@ std::string roofline_table(const bench::Roofline& roofline, const std::optional<
   const auto percent = [](double share) { return fmt::format("{:.0f} %", 100 * share); };
   const auto rate = [](double work, double ms, double unit) { return work > 0 ? in_rate(work / ms / unit) : ""; };
   for (const auto& kernel : roofline.kernels) {
-    std::vector<std::string> cells = {fitted(kernel.label, 30), in_ms(kernel.ms),
+    std::vector<std::string> cells = {fitted(kernel.label, 26), in_ms(kernel.ms),
                                       percent(kernel.ms / roofline.total_ms)};
     if (peak) cells.push_back(word(kernel.bound(*peak)));
     cells.push_back(rate(kernel.work.flop, kernel.ms, 1e9));
@@ -73,7 +73,7 @@ int bench_kernels(const KernelsOptions& options) {
   const auto& entrant = bench::entrant(options.optimizer);
   const auto name = bench::device_name(device);
   const auto peak = bench::peak_of(name);
-  fmt::print("{}, torch {}; one step of {}, gradients given, float32 weights\n", name, TORCH_VERSION, entrant.name);
+  fmt::print("{}, torch {}\none step of {}, gradients given, float32 weights\n", name, TORCH_VERSION, entrant.name);
   for (const auto& model : options.models_for(device)) {
     const auto set = bench::shape_set(model);
     const auto& shapes = entrant.rest ? set.rest : set.matrices;
