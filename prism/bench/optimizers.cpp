@@ -23,7 +23,6 @@ std::vector<Entrant> make_entrants() {
   const Json minimax9 = {{"coefficients", "minimax9"}};
   std::vector<Entrant> list = {
       {"prism", "prism", minimax9},
-      {"prism_minimax95", "prism", {{"coefficients", "minimax95"}}},
       {"prism_jordan", "prism"},
       {"prism_ema", "prism", {{"coefficients", "minimax9"}, {"covariance", "ema"}}},
       {"muon", "muon", minimax9},

@@ -39,13 +39,12 @@ class Planner {
   explicit Planner(double bound) : r_(start_values(bound)), q_(r_.size(), 1.0) {}
 
   Iteration plan(const std::vector<GramStep>& steps) {
-    const bool quintic = std::all_of(steps.begin(), steps.end(), [](const auto& step) { return step.c.size() <= 3; });
     plan_.A_split = steps.front().split;
     set_A(steps.front());
     plan_.A_scale = static_cast<float>(A_scale_);
     for (size_t k = 0; k < steps.size(); ++k) {
       polynomial(steps[k]);
-      update_Q(k == 0, quintic || k + 1 < steps.size());
+      update_Q(steps[k], k == 0, k + 1 == steps.size());
       if (k + 1 < steps.size()) update_R(steps[k], steps[k + 1], k == 0);
     }
     plan_.Q = Q_;
@@ -105,9 +104,9 @@ class Planner {
     return kNone;
   }
 
-  // Q ← QZ. Both are polynomials of R but for the error of Z. Forcing symmetry on Q is harmless for quintics; where one
-  // of the steps goes beyond them, with a larger error, the last must not, or the small singular values suffer.
-  void update_Q(bool first, bool symmetric) {
+  // Q ← QZ. Both are polynomials of R but for the error of Z. Forcing symmetry on Q is harmless for quintics; beyond
+  // them, where that error is larger, the last step must not, or the small singular values suffer.
+  void update_Q(const GramStep& step, bool first, bool last) {
     q_ = map(q_, [&](size_t i) { return q_[i] * z_[i]; });
     if (first) {
       Q_ = Z_;
@@ -116,7 +115,11 @@ class Planner {
     }
     const double scale = scale_for(q_);
     const auto next = static_cast<Buffer>(kZ0 + kZ1 + kZ2 - Q_ - Z_);
-    add({.X = Q_, .Y = Z_, .symmetric = symmetric, .alpha = f(scale / (Q_scale_ * Z_scale_)), .high = next});
+    add({.X = Q_,
+         .Y = Z_,
+         .symmetric = step.c.size() <= 3 || !last,
+         .alpha = f(scale / (Q_scale_ * Z_scale_)),
+         .high = next});
     Q_ = next;
     Q_scale_ = scale;
   }

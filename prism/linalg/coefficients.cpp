@@ -52,12 +52,6 @@ const std::map<std::string, NamedSet>& sets() {
          {6.410621007, -15.35472243, 13.09394023, -4.358054242, 0.4929334429},
          {3.629521295, -7.028789121, 6.474278279, -2.538754037, 0.3511528997}},
         1.02}},
-      {"minimax95",
-       {{{14.96481681, -146.6112321, 487.955077, -627.2489776, 272.9133801},
-         {4.029020224, -3.001304428, 0.568360686},
-         {3.464601495, -2.596625933, 0.5223103024},
-         {2.443617515, -1.794476528, 0.4324700632}},
-        1.02}},
       {"converged", {std::vector<Polynomial>(12, {2, -1.5, 0.5})}},
   };
   return table;
@@ -102,7 +96,7 @@ double Coefficients::operator()(double x) const {
 }
 
 const std::vector<std::string>& Coefficients::names() {
-  static const std::vector<std::string> all = {"jordan", "you", "polar_express", "minimax9", "minimax95", "converged"};
+  static const std::vector<std::string> all = {"jordan", "you", "polar_express", "minimax9", "converged"};
   return all;
 }
 

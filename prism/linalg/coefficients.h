@@ -18,8 +18,6 @@ using Polynomial = std::vector<double>;
 //   polar_express  8 steps                            Amsel et al. 2025; the first five made safe above 1 by s = 1.05
 //   minimax9       3 steps of degree 9                minimax on [3e-3, 1], each on the image of the last;
 //                                                     ends within 0.88–1.12
-//   minimax95      a step of degree 9, three of 5     minimax on [1.8e-3, 1] likewise; 0.82–1.18; over any stretch from
-//                                                     x to e·x nearer to 1 than jordan
 //   converged      12 × (2, −1.5, 0.5)                to rounding error, for well-conditioned input
 class Coefficients {
  public:

@@ -42,7 +42,7 @@ std::vector<Option> SpectralOptions::table() {
              option("solver", solver_,
                     "gram: Newton-Schulz on the Gram matrix; stacked: on the matrix itself; exact: float64 SVD"),
              option("coefficients", coefficients_,
-                    "jordan, you, polar_express, minimax9, minimax95, converged, or one list of numbers per step"),
+                    "jordan, you, polar_express, minimax9, converged, or one list of numbers per step"),
              option("steps", steps_, "Newton-Schulz steps; 0 is the length of the set, more repeats the last"),
          };
 }

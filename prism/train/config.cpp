@@ -41,7 +41,7 @@ ConfigKey option_key(const Option& option) {
   if (option.type == "pair") return ConfigKey::reals(name, kAuto, option.doc).length(2).or_word(kAuto);
   if (option.type == "coefficients") {
     auto key = ConfigKey::real_lists(name, kAuto, option.doc).or_word(kAuto);
-    for (const char* word : {"jordan", "you", "polar_express", "minimax9", "minimax95", "converged"})
+    for (const char* word : {"jordan", "you", "polar_express", "minimax9", "converged"})
       key = std::move(key).or_word(word);
     return key;
   }

@@ -8,7 +8,7 @@ import sys
 import pytest
 from program import ENVIRONMENT, PROGRAM, ROOT, run
 
-USUAL = ["prism", "prism_minimax95", "prism_jordan", "prism_ema", "muon", "muon_jordan", "tikhonov", "adamw", "adamw_rest"]
+USUAL = ["prism", "prism_jordan", "prism_ema", "muon", "muon_jordan", "tikhonov", "adamw", "adamw_rest"]
 
 
 def names_of(table):
