@@ -1,0 +1,134 @@
+#include "prism/model/kernels_cuda.cuh"
+
+namespace prism::model::cuda {
+namespace {
+
+__device__ float sigmoid(float x) { return __fdividef(1, 1 + __expf(-x)); }
+
+// Eight neighbours for each thread, columns and rows as in rope_backward_kernel.
+__global__ void __launch_bounds__(kThreads) swiglu_kernel(int64_t rows, int64_t mlp, const Bfloat16* ab, Bfloat16* s) {
+  const int64_t row = blockIdx.x * int64_t{blockDim.y} + threadIdx.y;
+  const int64_t column = 8 * (blockIdx.y * int64_t{blockDim.x} + threadIdx.x);
+  if (row >= rows || column >= mlp) return;
+  const Bfloat16* place = ab + row * 2 * mlp + column;
+  Eight a = load8(place);
+  const Eight b = load8(place + mlp);
+#pragma unroll
+  for (int k = 0; k < 8; ++k) a[k] *= sigmoid(a[k]) * b[k];
+  store8(s + row * mlp + column, a);
+}
+
+__global__ void __launch_bounds__(kThreads) swiglu_backward_kernel(int64_t rows, int64_t mlp, const Bfloat16* ds,
+                                                                   const Bfloat16* ab, Bfloat16* s, Bfloat16* dab) {
+  const int64_t row = blockIdx.x * int64_t{blockDim.y} + threadIdx.y;
+  const int64_t column = 8 * (blockIdx.y * int64_t{blockDim.x} + threadIdx.x);
+  if (row >= rows || column >= mlp) return;
+  const int64_t at_a = row * 2 * mlp + column, at_b = at_a + mlp, at_s = row * mlp + column;
+  const Eight a = load8(ab + at_a), b = load8(ab + at_b), d = load8(ds + at_s);
+  Eight da, db, out;
+#pragma unroll
+  for (int k = 0; k < 8; ++k) {
+    const float p = sigmoid(a[k]), silu = a[k] * p;
+    da[k] = d[k] * b[k] * (p + silu * (1 - p));
+    db[k] = d[k] * silu;
+    out[k] = silu * b[k];
+  }
+  store8(dab + at_a, da);
+  store8(dab + at_b, db);
+  store8(s + at_s, out);
+}
+
+// The largest number so far, and the sum of exp(z − largest).
+struct Sum {
+  float largest, sum;
+};
+
+constexpr int kRowThreads = 512;
+constexpr int kRowWarps = kRowThreads / kWarp;
+
+// The sum over `count` neighbouring lanes.
+__device__ Sum join_lanes(Sum own, int count) {
+  Sum all = own;
+  for (int offset = count / 2; offset > 0; offset /= 2) {
+    all.largest = fmaxf(all.largest, __shfl_xor_sync(~0u, all.largest, offset));
+  }
+  if (own.largest < all.largest) all.sum *= __expf(own.largest - all.largest);
+  for (int offset = count / 2; offset > 0; offset /= 2) all.sum += __shfl_xor_sync(~0u, all.sum, offset);
+  return all;
+}
+
+__device__ Sum join_block(Sum own) {
+  __shared__ Sum warps[kRowWarps];
+  own = join_lanes(own, kWarp);
+  if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = own;
+  __syncthreads();
+  return join_lanes(warps[threadIdx.x % kRowWarps], kRowWarps);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kRowThreads)
+    cross_entropy_kernel(int vocab, T* z, const int64_t* targets, float* loss, bool gradient) {
+  T* zi = z + blockIdx.x * int64_t{vocab};
+  // A target that is no token would read foreign memory; its loss is not a number, which nobody overlooks.
+  const int64_t any = targets[blockIdx.x];
+  const int target = any >= 0 && any < vocab ? static_cast<int>(any) : -1;
+  const float z_target = threadIdx.x == 0 && target >= 0 ? to_float(zi[target]) : NAN;
+  Sum sum = {-INFINITY, 0};
+  for (int j = 8 * threadIdx.x; j < vocab; j += 8 * kRowThreads) {
+    const Eight v = load8(zi + j);
+    float largest = sum.largest, fresh = 0;
+#pragma unroll
+    for (int k = 0; k < 8; ++k) largest = fmaxf(largest, v[k]);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) fresh += __expf(v[k] - largest);
+    sum = {largest, sum.sum * __expf(sum.largest - largest) + fresh};
+  }
+  sum = join_block(sum);  // waits for all threads: from here on z may change
+  const float log_sum = sum.largest + logf(sum.sum);
+  if (threadIdx.x == 0) loss[blockIdx.x] = log_sum - z_target;
+  if (!gradient) return;
+  for (int j = 8 * threadIdx.x; j < vocab; j += 8 * kRowThreads) {
+    Eight v = load8(zi + j);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) v[k] = __expf(v[k] - log_sum) - (j + k == target ? 1.0F : 0.0F);
+    store8(zi + j, v);
+  }
+}
+
+template <class T>
+int launch_cross_entropy(Target target, int64_t rows, int64_t vocab, T* z, const int64_t* targets, float* loss,
+                         bool gradient) {
+  return on_device(target, [&](cudaStream_t stream) {
+    cross_entropy_kernel<<<static_cast<unsigned>(rows), kRowThreads, 0, stream>>>(static_cast<int>(vocab), z, targets,
+                                                                                  loss, gradient);
+  });
+}
+
+}  // namespace
+
+int swiglu(Target target, int64_t rows, int64_t mlp, const Bfloat16* ab, Bfloat16* s) {
+  const dim3 block = block_for(mlp / 8);
+  const dim3 grid(blocks_for(rows, block.y), blocks_for(mlp / 8, block.x));
+  return on_device(target, [&](cudaStream_t stream) { swiglu_kernel<<<grid, block, 0, stream>>>(rows, mlp, ab, s); });
+}
+
+int swiglu_backward(Target target, int64_t rows, int64_t mlp, const Bfloat16* ds, const Bfloat16* ab, Bfloat16* s,
+                    Bfloat16* dab) {
+  const dim3 block = block_for(mlp / 8);
+  const dim3 grid(blocks_for(rows, block.y), blocks_for(mlp / 8, block.x));
+  return on_device(target, [&](cudaStream_t stream) {
+    swiglu_backward_kernel<<<grid, block, 0, stream>>>(rows, mlp, ds, ab, s, dab);
+  });
+}
+
+int cross_entropy(Target target, int64_t rows, int64_t vocab, Bfloat16* z, const int64_t* targets, float* loss,
+                  bool gradient) {
+  return launch_cross_entropy(target, rows, vocab, z, targets, loss, gradient);
+}
+
+int cross_entropy(Target target, int64_t rows, int64_t vocab, float* z, const int64_t* targets, float* loss,
+                  bool gradient) {
+  return launch_cross_entropy(target, rows, vocab, z, targets, loss, gradient);
+}
+
+}  // namespace prism::model::cuda
