@@ -158,8 +158,7 @@ def oracle(folder):
         best = int(np.argmin(losses))
         lines, evaluated, _ = course(folder, optimizer, rates[best], SEEDS[0])
         low, high, low_open, high_open = good_rates(rates, losses)
-        step = sorted(line["step_ms"] for line in lines)[len(lines) // 2]
-        own = sorted(line["optimizer_ms"] for line in lines)[len(lines) // 2]
+        step, own = (float(np.median([line[name] for line in lines])) for name in ("step_ms", "optimizer_ms"))
         table[optimizer] = {
             "sweep": losses, "best_lr": rates[best], "edge": "low" if best == 0 else "high" if best == len(rates) - 1 else None,
             "by_seed": [course(folder, optimizer, rates[best], seed)[2] for seed in SEEDS], "evaluated": evaluated,
