@@ -31,7 +31,7 @@ std::string command_text(const ConfigOptions& options) {
 }
 
 std::string plain(std::string text) {  // without the marks of bold words
-  for (size_t at = 0; (at = text.find("**", at)) != text.npos;) text.erase(at, 2);
+  for (size_t at = 0; (at = text.find("**", at)) != std::string::npos;) text.erase(at, 2);
   return text;
 }
 

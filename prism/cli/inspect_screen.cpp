@@ -181,7 +181,7 @@ std::string screen_of(const CheckpointView& view, const std::string& matrix, con
     table.row({short_name(m.name), fmt::format("{} × {}", m.shape[0], m.shape[1]), momentum_text(m.weight),
                fmt::format("{:.1f}", stable_rank(m.weight)), report::spark_line(m.weight, 12),
                momentum_text(m.momentum), m.momentum.empty() ? "" : report::spark_line(m.momentum, 12)});
-    if (matrix.empty() || !plots.empty() || m.name.find(matrix) == m.name.npos) continue;
+    if (matrix.empty() || !plots.empty() || m.name.find(matrix) == std::string::npos) continue;
     auto options = plot_options(terminal, "index", "σ");
     options.log_y = true;
     plots = fmt::format("\n{}\n{}", m.name,

@@ -30,7 +30,7 @@ bool is_optimizer(const std::string& name) {
 // "prism-ema" → "PRISM ema".
 std::string label_of(const std::string& id) {
   const auto dash = id.find('-');
-  if (dash == id.npos || !is_optimizer(id.substr(0, dash))) return train::optimizer_label(id);
+  if (dash == std::string::npos || !is_optimizer(id.substr(0, dash))) return train::optimizer_label(id);
   auto rest = id.substr(dash + 1);
   std::replace(rest.begin(), rest.end(), '-', ' ');
   return train::optimizer_label(id.substr(0, dash)) + " " + rest;
@@ -38,7 +38,8 @@ std::string label_of(const std::string& id) {
 
 bool is_file_name(const std::string& id) {
   return !id.empty() &&
-         id.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.+=") == id.npos &&
+         id.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.+=") ==
+             std::string::npos &&
          id[0] != '.';
 }
 

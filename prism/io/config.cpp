@@ -19,7 +19,7 @@ constexpr size_t kMaxShown = 200;
 
 std::string shown(const json& value) {
   if (value.is_number_float()) return fmt::format("{}", value.get<double>());  // JSON has no inf and nan
-  const auto text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  auto text = value.dump(-1, ' ', false, json::error_handler_t::replace);
   if (text.size() <= kMaxShown) return text;
   return value.is_string() ? quote(value.get_ref<const std::string&>()) : "a longer list than is allowed";
 }
@@ -80,7 +80,7 @@ void Config::set(std::string_view assignment) {
   const auto origin = fmt::format("--set {}", assignment);
   if (!is_utf8(assignment)) throw Error(fmt::format("--set {}: expected valid UTF-8", quote(assignment)));
   const auto equals = assignment.find('=');
-  if (equals == assignment.npos) throw Error(fmt::format("{}: expected section.key=value", origin));
+  if (equals == std::string::npos) throw Error(fmt::format("{}: expected section.key=value", origin));
   const auto path = assignment.substr(0, equals);
   const auto value = place_of(path, origin).key->from_text(assignment.substr(equals + 1));
   assign(path, value, origin);
@@ -102,7 +102,7 @@ bool Config::split_override(std::string_view path, std::string_view& name, std::
   path.remove_prefix(prefix.size());
   const auto dot = path.find('.');
   name = path.substr(0, dot);
-  key = dot == path.npos ? "" : path.substr(dot + 1);
+  key = dot == std::string::npos ? "" : path.substr(dot + 1);
   return true;
 }
 

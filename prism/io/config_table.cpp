@@ -161,7 +161,7 @@ json ConfigKey::from_text(std::string_view text) const {
 
 std::string section_of(std::string_view key) {
   const auto dot = key.rfind('.');
-  return std::string(key.substr(0, dot == key.npos ? 0 : dot));
+  return std::string(key.substr(0, dot == std::string::npos ? 0 : dot));
 }
 
 ConfigTable::ConfigTable(std::vector<ConfigKey> keys, std::string override_section)

@@ -75,7 +75,7 @@ std::optional<size_t> stray_character(std::string_view text) {
       quotes = {};
     } else if (quotes[0] == '"' && rest[0] == '\\') {
       const auto next = text.find_first_not_of(" \t\r\n", i + 1);
-      if (next != text.npos && next > i + 1 && !is_ascii(text[next])) return next;
+      if (next != std::string::npos && next > i + 1 && !is_ascii(text[next])) return next;
       i += 2;
     } else {
       if (quotes.size() == 1 && rest[0] == '\n') quotes = {};

@@ -42,7 +42,8 @@ class StrictRules {
 
 // Without nlohmann's error number, and without the text last read, which may be broken or megabytes long.
 std::string_view essence(std::string_view message) {
-  if (const auto number_end = message.find("] "); number_end != message.npos) message.remove_prefix(number_end + 2);
+  if (const auto number_end = message.find("] "); number_end != std::string::npos)
+    message.remove_prefix(number_end + 2);
   return message.substr(0, std::min(message.find("; last read"), kMaxShown));
 }
 

@@ -22,7 +22,7 @@ std::string proc_value(const std::filesystem::path& file, const std::string& key
   for (std::string line; std::getline(stream, line);) {
     if (!line.starts_with(key)) continue;
     const auto begin = line.find_first_not_of(": \t", key.size());
-    return begin == line.npos ? "" : line.substr(begin);
+    return begin == std::string::npos ? "" : line.substr(begin);
   }
   return "";
 }
@@ -42,7 +42,7 @@ at::Device device_of(const std::string& name) {
   if (name == "cpu") return at::kCPU;
   int64_t index = -1;
   if (name == "cuda") index = 0;
-  if (name.starts_with("cuda:") && name.size() > 5 && name.find_first_not_of("0123456789", 5) == name.npos &&
+  if (name.starts_with("cuda:") && name.size() > 5 && name.find_first_not_of("0123456789", 5) == std::string::npos &&
       name.size() < 9) {
     index = std::stoll(name.substr(5));
   }

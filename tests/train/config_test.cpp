@@ -71,7 +71,7 @@ TEST(TrainConfig, RefusesAnOptionTheOptimizerDoesNotHave) {
   const auto message = io::message_of<Error>([] {
     train::optimizer_options(with({"optimizer.name=adamw", "optimizer.gamma=2"}));
   });
-  EXPECT_NE(message.find("--set optimizer.gamma=2: optimizer.gamma: adamw has no such option"), message.npos)
+  EXPECT_NE(message.find("--set optimizer.gamma=2: optimizer.gamma: adamw has no such option"), std::string::npos)
       << message;
 }
 
@@ -85,7 +85,7 @@ TEST(TrainConfig, NamesWhatCannotBe) {
   };
   for (const auto& [settings, expected] : cases) {
     const auto message = io::message_of<Error>([&] { train::check(with(settings)); });
-    EXPECT_NE(message.find(expected), message.npos) << message;
+    EXPECT_NE(message.find(expected), std::string::npos) << message;
   }
 }
 
