@@ -26,8 +26,8 @@ class CudaWork : public DeviceWork {
   }
 
   void run(const std::function<void()>& prepare, const std::function<void()>& work, bool graph) override {
-    if (!warm_) check(cudaDeviceSynchronize());  // weights and state may still be on their way in other streams
     const c10::cuda::CUDAStreamGuard guard(stream_);
+    if (!warm_) check(cudaDeviceSynchronize());  // weights and state may still be on their way in other streams
     prepare();
     if (!graph || !warm_) {
       work();
