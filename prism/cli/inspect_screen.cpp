@@ -26,7 +26,7 @@ std::vector<double> numbers(const json& list) {  // what is not finite was writt
 double quantile(std::vector<double> values, double q) {
   std::erase_if(values, [](double value) { return std::isnan(value); });
   if (values.empty()) return NAN;
-  const auto place = values.begin() + static_cast<std::ptrdiff_t>(q * static_cast<double>(values.size() - 1) + 0.5);
+  const auto place = values.begin() + std::llround(q * static_cast<double>(values.size() - 1));
   std::nth_element(values.begin(), place, values.end());
   return *place;
 }
