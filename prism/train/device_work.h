@@ -8,9 +8,9 @@
 
 namespace prism::train {
 
-// The same work on a device, again and again, on tensors that stay where they are. `prepare` runs every time; `work` runs
-// the first time, and where a graph is wanted and there is CUDA it is captured the second time and replayed from then on:
-// what it does on the host, such as the choice of memory, happens only then.
+// The same work on a device, again and again, on tensors that stay where they are. `prepare` runs every time; `work`
+// runs the first time, and where a graph is wanted and there is CUDA it is captured the second time and replayed from
+// then on: what it does on the host, such as the choice of memory, happens only then.
 class DeviceWork {
  public:
   enum Mark { kBefore, kAfter, kMarks };  // two places in the work
@@ -19,8 +19,8 @@ class DeviceWork {
   virtual ~DeviceWork() = default;
 
   virtual void run(const std::function<void()>& prepare, const std::function<void()>& work, bool graph) = 0;
-  virtual void mark(Mark mark) = 0;  // called by `work`: takes the time
-  virtual void wait() = 0;           // for what was run
+  virtual void mark(Mark mark) = 0;         // called by `work`: takes the time
+  virtual void wait() = 0;                  // for what was run
   virtual double milliseconds() const = 0;  // between the two marks
   virtual bool is_graph() const = 0;
 };

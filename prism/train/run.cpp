@@ -27,8 +27,8 @@ namespace fs = std::filesystem;
 
 // What may differ between a run and its continuation.
 bool may_change(std::string_view key) {
-  for (const std::string_view free :
-       {"checkpoint.", "metrics.", "run.", "compare.", "train.eval_", "train.max_skips", "train.graph", "train.steps", "data.cache"}) {
+  for (const std::string_view free : {"checkpoint.", "metrics.", "run.", "compare.", "train.eval_", "train.max_skips",
+                                      "train.graph", "train.steps", "data.cache"}) {
     if (key.starts_with(free)) return true;
   }
   return false;

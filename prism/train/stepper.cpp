@@ -41,8 +41,8 @@ Stepper::Stepper(const io::Config& config, model::Qwen2 model)
   model_.set_recompute(config.boolean("model.recompute"));
   const auto on_device = at::TensorOptions().device(model_.device());
   const bool copies = !model_.device().is_cpu();
-  host_tokens_ =
-      at::empty({accumulate_, pass_sequences(), context_ + 1}, at::TensorOptions().dtype(at::kLong).pinned_memory(copies));
+  host_tokens_ = at::empty({accumulate_, pass_sequences(), context_ + 1},
+                           at::TensorOptions().dtype(at::kLong).pinned_memory(copies));
   tokens_ = copies ? at::empty(host_tokens_.sizes(), on_device.dtype(at::kLong)) : host_tokens_;
   results_ = at::empty({2}, on_device.dtype(at::kDouble));
 }
@@ -80,7 +80,8 @@ void Stepper::launch(std::span<const int64_t> tokens, double factor) {
     if (!tokens_.is_same(host_tokens_)) tokens_.copy_(host_tokens_, /*non_blocking=*/true);
     optimizer_.write_scalars();
   };
-  work_->run(prepare, [&] { work(); }, graph_);
+  work_->run(
+      prepare, [&] { work(); }, graph_);
 }
 
 StepRecord Stepper::finish() {

@@ -21,7 +21,7 @@ double flop(const std::string& name) { return step_work(*entrant(name).make_opti
 TEST(StepWork, CountsTheProductsOfEachPolynomial) {
   EXPECT_DOUBLE_EQ(flop("prism"), (17 + 4 * kAlpha) * kCube);         // minimax9: 12 products, the first step in halves
   EXPECT_DOUBLE_EQ(flop("prism_jordan"), (23 + 4 * kAlpha) * kCube);  // two steps in halves
-  EXPECT_DOUBLE_EQ(flop("muon"), (17 + 3 * kAlpha) * kCube);  // no DᵀD
+  EXPECT_DOUBLE_EQ(flop("muon"), (17 + 3 * kAlpha) * kCube);          // no DᵀD
   EXPECT_DOUBLE_EQ(flop("tikhonov"), flop("muon"));
   EXPECT_DOUBLE_EQ(flop("prism_ema"), flop("prism"));  // DᵀD goes into the average instead
 }
