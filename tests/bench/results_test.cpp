@@ -54,10 +54,10 @@ TEST(Page, HoldsEveryBar) {
                "56 matrices",
                {{.name = "prism", .eager_ms = 2}, {.name = "torch</script>", .ours = false, .eager_ms = 4}}}});
   const auto html = io::read_file(file);
-  EXPECT_NE(html.find("a &lt;device&gt;"), html.npos);
-  EXPECT_NE(html.find(R"("marked":true,"name":"prism","value":2.0)"), html.npos);
-  EXPECT_NE(html.find(R"(torch\u003c/script>)"), html.npos);
-  EXPECT_EQ(html.find("{{"), html.npos);
+  EXPECT_NE(html.find("a &lt;device&gt;"), std::string::npos);
+  EXPECT_NE(html.find(R"("marked":true,"name":"prism","value":2.0)"), std::string::npos);
+  EXPECT_NE(html.find(R"(torch\u003c/script>)"), std::string::npos);
+  EXPECT_EQ(html.find("{{"), std::string::npos);
 }
 
 // A peer in two lines of shell.

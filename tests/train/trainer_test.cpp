@@ -122,7 +122,7 @@ TEST_F(TrainerTest, WeighsTheHiddenMatricesAlone) {
   const auto trainer = make_trainer(completed(small.config(), dataset), dataset);
   double squares = 0;
   for (const auto& [name, tensor] : trainer.model().named_parameters()) {
-    if (name.find("_proj.weight") != name.npos) squares += std::pow(tensor.norm().item<double>(), 2);
+    if (name.find("_proj.weight") != std::string::npos) squares += std::pow(tensor.norm().item<double>(), 2);
   }
   EXPECT_NEAR(trainer.weight_norm(), std::sqrt(squares), 1e-6 * std::sqrt(squares));
 }
