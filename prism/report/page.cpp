@@ -28,8 +28,7 @@ Page::Page(nlohmann::json document) : document_(std::move(document)) {
 }
 
 std::string Page::html() const {
-  return filled("page.html", {{"title", escaped_html(document_.at("title").get<std::string>())},
-                              {"style", std::string(asset("style.css"))},
+  return filled("page.html", {{"head", page_head(document_.at("title").get<std::string>())},
                               {"script", scripts()},
                               {"document", escaped_json(document_)}});
 }

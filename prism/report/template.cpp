@@ -56,4 +56,8 @@ std::string filled(std::string_view asset_name, const std::map<std::string_view,
   return result;
 }
 
+std::string page_head(std::string_view title) {
+  return filled("head.html", {{"title", escaped_html(title)}, {"style", std::string(asset("style.css"))}});
+}
+
 }  // namespace prism::report
