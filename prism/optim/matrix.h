@@ -25,7 +25,7 @@ template <class Self, class Base = MatrixOptions>
 class MatrixOptionsOf : public OptionsOf<Self, Base> {
  public:
   using Base::split, Base::fold;
-  Self& split(std::vector<int64_t> value) { return this->split_ = std::move(value), this->self(); }
+  Self& split(const std::vector<int64_t>& value) { return this->split_ = value, this->self(); }
   Self& fold(Fold value) { return this->fold_ = value, this->self(); }
 
  protected:

@@ -18,8 +18,8 @@ Parameters::Parameters(const torch::OrderedDict<std::string, Tensor>& named) {
   for (const auto& item : named) add(item.key(), item.value());
 }
 
-Parameters::Parameters(std::vector<std::pair<std::string, Tensor>> named) {
-  for (auto& [name, tensor] : named) add(std::move(name), std::move(tensor));
+Parameters::Parameters(const std::vector<std::pair<std::string, Tensor>>& named) {
+  for (const auto& [name, tensor] : named) add(name, tensor);
 }
 
 Parameters::Parameters(const std::vector<Tensor>& bare) : tensors(bare) {}

@@ -21,36 +21,36 @@ struct Words;  // the names of an enum's values, in their order
 
 template <>
 struct Words<Side> {
-  static constexpr std::array list = {"auto", "left", "right", "both"};
+  static constexpr std::array kList = {"auto", "left", "right", "both"};
 };
 template <>
 struct Words<Solver> {
-  static constexpr std::array list = {"gram", "stacked", "exact"};
+  static constexpr std::array kList = {"gram", "stacked", "exact"};
 };
 template <>
 struct Words<ScaleRule> {
-  static constexpr std::array list = {"moonlight", "spectral", "none"};
+  static constexpr std::array kList = {"moonlight", "spectral", "none"};
 };
 template <>
 struct Words<CovarianceKind> {
-  static constexpr std::array list = {"instant", "ema", "sketch"};
+  static constexpr std::array kList = {"instant", "ema", "sketch"};
 };
 template <>
 struct Words<StateType> {
-  static constexpr std::array list = {"auto", "float32", "float64", "bfloat16"};
+  static constexpr std::array kList = {"auto", "float32", "float64", "bfloat16"};
 };
 template <>
 struct Words<Fold> {
-  static constexpr std::array list = {"auto", "flatten", "batch"};
+  static constexpr std::array kList = {"auto", "flatten", "batch"};
 };
 template <>
 struct Words<ScheduleKind> {
-  static constexpr std::array list = {"constant", "cosine", "linear", "wsd"};
+  static constexpr std::array kList = {"constant", "cosine", "linear", "wsd"};
 };
 
 template <class E>
 std::string word(E value) {
-  return Words<E>::list.at(static_cast<size_t>(value));
+  return Words<E>::kList.at(static_cast<size_t>(value));
 }
 
 template <class T>
@@ -125,10 +125,10 @@ struct OptionType<Coefficients> {
 template <class E>
 requires std::is_enum_v<E>
 struct OptionType<E> {
-  static std::string name() { return c10::Join("|", Words<E>::list); }
+  static std::string name() { return c10::Join("|", Words<E>::kList); }
   static bool accepts(const Json& json) {
     if (!json.is_string()) return false;
-    for (const char* candidate : Words<E>::list) {
+    for (const char* candidate : Words<E>::kList) {
       if (json.get<std::string>() == candidate) return true;
     }
     return false;
@@ -136,7 +136,7 @@ struct OptionType<E> {
   static E read(const Json& json) {
     const auto text = json.get<std::string>();
     size_t index = 0;
-    while (text != Words<E>::list[index]) ++index;
+    while (text != Words<E>::kList[index]) ++index;
     return static_cast<E>(index);
   }
   static Json write(E value) { return word(value); }

@@ -86,7 +86,7 @@ class SpectralOptionsOf : public MatrixOptionsOf<Self, Base> {
  public:
   using Base::solver, Base::coefficients, Base::steps;
   Self& solver(Solver value) { return this->solver_ = value, this->self(); }
-  Self& coefficients(Coefficients value) { return this->coefficients_ = std::move(value), this->self(); }
+  Self& coefficients(const Coefficients& value) { return this->coefficients_ = value, this->self(); }
   Self& steps(int64_t value) { return this->steps_ = value, this->self(); }
 
  protected:

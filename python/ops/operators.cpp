@@ -209,7 +209,7 @@ std::tuple<std::vector<int64_t>, std::string> route(const Tensors& parameters, c
   }
   std::vector<std::pair<std::string, Tensor>> named;
   for (size_t p = 0; p < parameters.size(); ++p) named.emplace_back(names[p], parameters[p]);
-  const Routing routing(std::move(list), Parameters(std::move(named)));
+  const Routing routing(std::move(list), Parameters(named));
   std::vector<int64_t> taken;
   for (const auto& line : routing.lines()) taken.push_back(static_cast<int64_t>(line.rule));
   std::ostringstream table;
