@@ -92,9 +92,11 @@ __device__ inline void store_box(const CUtensorMap* map, const void* source, int
                : "memory");
 }
 __device__ inline void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// The sources of all but the last `Pending` groups may be overwritten.
+template <int Pending = 0>
 __device__ inline void store_wait_read() {
-  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-}  // sources may be overwritten
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory");
+}
 __device__ inline void store_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 // What a thread wrote to shared memory becomes visible to the copy engine.
 __device__ inline void store_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
@@ -131,6 +133,12 @@ __device__ inline uint64_t descriptor(uint32_t address, int chunk) {
   return kSwizzle128 | kEightRows | static_cast<uint64_t>(chunk >> 4) << 16 | (address & 0x3FFFF) >> 4;
 }
 
+// Sixteen bytes to shared memory, on their way while the thread goes on; and its wait for all of its own.
+__device__ inline void copy_piece(uint32_t destination, const void* source) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(destination), "l"(source) : "memory");
+}
+__device__ inline void copy_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
 // Four 8×8 blocks of 16-bit elements between the registers of a warp and rows of 16 bytes in shared memory, plain or
 // transposed.
 __device__ inline void store_blocks(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
@@ -144,9 +152,9 @@ __device__ inline void store_blocks_transposed(uint32_t address, uint32_t a, uin
                : "memory");
 }
 
-__device__ inline void load_blocks(uint32_t address, uint32_t (&r)[4]) {
+__device__ inline void load_blocks(uint32_t address, uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
                : "r"(address)
                : "memory");
 }
@@ -158,15 +166,12 @@ __device__ inline uint32_t transposed(uint32_t a) {
   return result;
 }
 
-// a·b and a store of two neighbours that stay where they are written: from branches that differ only in the registers
-// they read, the compiler would take them out and copy the registers instead.
-__device__ inline float multiply_here(float a, float b) {
-  float product;
-  asm("mul.rn.f32 %0, %1, %2;" : "=f"(product) : "f"(a), "f"(b));
-  return product;
-}
-__device__ inline void store_here(uint32_t address, float a, float b) {
-  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(a), "f"(b) : "memory");
+// a − b that stays where it is written: from branches that differ only in the registers they read, the compiler would
+// take it out and copy the registers instead.
+__device__ inline float subtract_here(float a, float b) {
+  float difference;
+  asm("sub.rn.f32 %0, %1, %2;" : "=f"(difference) : "f"(a), "f"(b));
+  return difference;
 }
 
 #define PRISM_8(i)                                                                                            \
@@ -174,26 +179,72 @@ __device__ inline void store_here(uint32_t address, float a, float b) {
       "+f"(d[i + 7])
 #define PRISM_32(i) PRISM_8(i), PRISM_8(i + 8), PRISM_8(i + 16), PRISM_8(i + 24)
 
-// d (64×256 over the 128 threads of a warpgroup) ← A·Bᵀ + d, or A·Bᵀ alone, for 16 inner indices.
-template <bool A_down, bool B_down>
+// d (64×Columns over the 128 threads of a warpgroup, the first of its numbers) ← A·Bᵀ + d, or A·Bᵀ alone, for 16 inner
+// indices.
+template <int Columns, bool A_down, bool B_down>
 __device__ inline void wgmma(float (&d)[128], uint64_t A, uint64_t B, bool add) {
-  asm volatile(
-      "{\n"
-      ".reg .pred add;\n"
-      "setp.ne.b32 add, %130, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
-      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
-      "%128, %129, add, 1, 1, %131, %132;\n"
-      "}\n"
-      : PRISM_32(0), PRISM_32(32), PRISM_32(64), PRISM_32(96)
-      : "l"(A), "l"(B), "r"(static_cast<int>(add)), "n"(A_down), "n"(B_down));
+  if constexpr (Columns == 64) {
+    asm volatile(
+        "{\n"
+        ".reg .pred add;\n"
+        "setp.ne.b32 add, %34, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "%32, %33, add, 1, 1, %35, %36;\n"
+        "}\n"
+        : PRISM_32(0)
+        : "l"(A), "l"(B), "r"(static_cast<int>(add)), "n"(A_down), "n"(B_down));
+  } else if constexpr (Columns == 128) {
+    asm volatile(
+        "{\n"
+        ".reg .pred add;\n"
+        "setp.ne.b32 add, %66, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "%64, %65, add, 1, 1, %67, %68;\n"
+        "}\n"
+        : PRISM_32(0), PRISM_32(32)
+        : "l"(A), "l"(B), "r"(static_cast<int>(add)), "n"(A_down), "n"(B_down));
+  } else if constexpr (Columns == 192) {
+    asm volatile(
+        "{\n"
+        ".reg .pred add;\n"
+        "setp.ne.b32 add, %98, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
+        "%96, %97, add, 1, 1, %99, %100;\n"
+        "}\n"
+        : PRISM_32(0), PRISM_32(32), PRISM_32(64)
+        : "l"(A), "l"(B), "r"(static_cast<int>(add)), "n"(A_down), "n"(B_down));
+  } else {
+    static_assert(Columns == 256);
+    asm volatile(
+        "{\n"
+        ".reg .pred add;\n"
+        "setp.ne.b32 add, %130, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+        "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
+        "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
+        "%128, %129, add, 1, 1, %131, %132;\n"
+        "}\n"
+        : PRISM_32(0), PRISM_32(32), PRISM_32(64), PRISM_32(96)
+        : "l"(A), "l"(B), "r"(static_cast<int>(add)), "n"(A_down), "n"(B_down));
+  }
 }
 
 #undef PRISM_32

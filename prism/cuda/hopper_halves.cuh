@@ -40,200 +40,261 @@ __device__ __forceinline__ uint32_t transposed_address(const void* strip, int j)
   return hopper::shared_address(strip) + piece((j + block / 2) * 8 + lane % 8, warp * 2 + block % 2);
 }
 
-// Stores a strip, or its transpose.
-__device__ __forceinline__ void store_strip(const uint32_t (&values)[16], const void* strip) {
-#pragma unroll
-  for (int i = 0; i < 16; i += 4) {
-    hopper::store_blocks(block_address(strip, i / 2), values[i], values[i + 1], values[i + 2], values[i + 3]);
-  }
-}
-__device__ __forceinline__ void store_transposed(const uint32_t (&values)[16], const void* strip) {
-#pragma unroll
-  for (int i = 0; i < 16; i += 4) {
-    hopper::store_blocks_transposed(transposed_address(strip, i / 2), values[i], values[i + 1], values[i + 2],
-                                    values[i + 3]);
-  }
-}
+// How a strip is written: as it is; so and mirrored, from the second of two places; on the diagonal, so that right of
+// it stands what lies left of it.
+enum class Mirror { None, Beside, Within };
 
-// Stores a strip on the diagonal so that right of it stands what lies left of it: blocks left of it go to both places,
-// those right of it aside, and those on it are mirrored here.
-__device__ __forceinline__ void store_mirrored(const uint32_t (&values)[16], const void* strip, const void* aside) {
+// Stores two columns of 8×8 blocks of a strip, from column 8j on, into the first of two places.
+__device__ __forceinline__ void store_columns(const uint32_t (&v)[4], int j, Mirror mirror, uint8_t (*strips)[kChunk]) {
+  if (mirror != Mirror::Within) {
+    hopper::store_blocks(block_address(strips[0], j), v[0], v[1], v[2], v[3]);
+    if (mirror == Mirror::Beside)
+      hopper::store_blocks_transposed(transposed_address(strips[1], j), v[0], v[1], v[2], v[3]);
+    return;
+  }
+  // Blocks left of the diagonal go to both places, those right of it aside, and those on it are mirrored here.
   const int lane = threadIdx.x % 32, warp = threadIdx.x % kGroup / 32;
   const int right = lane % 4 * 2 - lane / 4;  // columns from the diagonal of a block to the first of the two values
   const int row = warp * 2 + lane / 8 % 2, column = lane / 16;
+  uint32_t blocks[4];
 #pragma unroll
-  for (int j = 0; j < 8; j += 2) {
-    uint32_t blocks[4];
+  for (int i = 0; i < 4; ++i) {
+    blocks[i] = v[i];
+    if (j + i / 2 != warp * 2 + i % 2) continue;
+    const uint32_t mirrored = hopper::transposed(blocks[i]);
+    if (right > 0) blocks[i] = mirrored;
+    if (right == 0) blocks[i] = __byte_perm(blocks[i], mirrored, 0x7610);
+  }
+  const auto& [a, b, c, d] = blocks;
+  hopper::store_blocks(block_address(strips[j + column <= row ? 0 : 1], j), a, b, c, d);
+  hopper::store_blocks_transposed(transposed_address(strips[j + column < row ? 0 : 1], j), a, b, c, d);
+}
+
+__device__ __forceinline__ void store_strip(const uint32_t (&v)[16], Mirror mirror, uint8_t (*strips)[kChunk]) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      blocks[i] = values[2 * j + i];
-      if (j + i / 2 != warp * 2 + i % 2) continue;
-      const uint32_t mirrored = hopper::transposed(blocks[i]);
-      if (right > 0) blocks[i] = mirrored;
-      if (right == 0) blocks[i] = __byte_perm(blocks[i], mirrored, 0x7610);
-    }
-    const auto& [a, b, c, d] = blocks;
-    hopper::store_blocks(block_address(j + column <= row ? strip : aside, j), a, b, c, d);
-    hopper::store_blocks_transposed(transposed_address(j + column < row ? strip : aside, j), a, b, c, d);
+  for (int i = 0; i < 16; i += 4) store_columns({v[i], v[i + 1], v[i + 2], v[i + 3]}, i / 2, mirror, strips);
+}
+
+// A warpgroup's part of a tile.
+struct Part {
+  int stack = -1;  // none
+  int matrix, row0, column0;
+};
+
+// It as pairs of fp16 in registers, placed as the sums are: first C1, then the result, until it is written.
+using Pairs = uint32_t[64];
+
+// Strips are worked on in a loop, since all of them unrolled would not fit the instruction cache. Registers have no
+// index, so here the strips are told apart.
+template <class Function>
+__device__ __forceinline__ void for_strip(int strip, Function&& function) {
+  switch (strip) {
+    case 0:
+      return function(0);
+    case 1:
+      return function(1);
+    case 2:
+      return function(2);
+    default:
+      return function(3);
   }
 }
 
-// Writes a strip of fp16 values, and its mirror image where the result is symmetric.
-__device__ __forceinline__ void write_strip(const uint32_t (&values)[16], const CUtensorMap* map, const Stack& stack,
-                                            int matrix, int row0, int column0, uint8_t (*strips)[kChunk], int group) {
-  const bool leads = threadIdx.x % kGroup == 0;
-  const bool diagonal = stack.symmetric && row0 == column0;
-  const bool mirrors = stack.symmetric && !diagonal;
-  if (leads) hopper::store_wait_read();
+// Writing a strip: between these two it is stored.
+__device__ __forceinline__ Mirror begin_strip(bool symmetric, int row0, int column0, int group) {
+  if (threadIdx.x % kGroup == 0) hopper::store_wait_read();
   hopper::named_barrier(1 + group, kGroup);
-  if (diagonal) {
-    store_mirrored(values, strips[0], strips[1]);
-  } else {
-    store_strip(values, strips[0]);
-    if (mirrors) store_transposed(values, strips[1]);
-  }
+  return !symmetric ? Mirror::None : row0 == column0 ? Mirror::Within : Mirror::Beside;
+}
+__device__ __forceinline__ void end_strip(Mirror mirror, const CUtensorMap* map, int matrix, int row0, int column0,
+                                          uint8_t (*strips)[kChunk], int group) {
   hopper::store_fence();
   hopper::named_barrier(1 + group, kGroup);
-  if (leads) {
-    hopper::store_box(map, strips[0], column0, row0, matrix);
-    if (mirrors) hopper::store_box(map, strips[1], row0, column0, matrix);
-    hopper::store_commit();
+  if (threadIdx.x % kGroup != 0) return;
+  hopper::store_box(map, strips[0], column0, row0, matrix);
+  if (mirror == Mirror::Beside) hopper::store_box(map, strips[1], row0, column0, matrix);
+  hopper::store_commit();
+}
+
+__device__ __forceinline__ void write_pairs(const Pairs& pairs, int strip, const Launch& launch, const Part& part,
+                                            uint8_t (*strips)[kChunk], int group) {
+  if (part.stack < 0) return;
+  const Stack& stack = launch.stacks[part.stack];
+  const int column0 = part.column0 + strip * kStrip;
+  if (stack.epilogue.high == nullptr || !is_needed(stack, part.row0, column0)) return;
+  const Mirror mirror = begin_strip(stack.symmetric, part.row0, column0, group);
+  uint32_t v[16];
+  for_strip(strip, [&](int s) {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) v[i] = pairs[16 * s + i];
+  });
+  store_strip(v, mirror, strips);
+  end_strip(mirror, &stack.high, part.matrix, part.row0, column0, strips, group);
+}
+
+// Begins to copy a strip of C1. What lies outside is taken from inside; nobody uses it.
+__device__ __forceinline__ void fetch_C1(const Stack& stack, int matrix, int row0, int column0, const void* strip) {
+  const Epilogue& e = stack.epilogue;
+  const int thread = threadIdx.x % kGroup;
+  const __half* source = e.C1 + matrix * e.stride + min(column0 + thread % 8 * 8, e.pitch - 8);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int row = thread / 8 + 16 * i;
+    hopper::copy_piece(hopper::shared_address(strip) + piece(row, thread % 8),
+                       source + static_cast<int64_t>(min(row0 + row, stack.rows - 1)) * e.pitch);
   }
 }
 
-// v ← v + beta·C, C ← v where it is written. These matrices are averaged covariances: rare, so plainly.
-__device__ __forceinline__ void add_float32(float2& v, const Launch& launch, const Epilogue& e, int matrix, int n,
-                                            int row, int column) {
-  if (row >= n || column >= n) return;
+__device__ __forceinline__ void take_C1(Pairs& pairs, int strip, const void* from) {
+  const uint32_t address[4] = {block_address(from, 0), block_address(from, 2), block_address(from, 4),
+                               block_address(from, 6)};
+  for_strip(strip, [&](int s) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      uint32_t* p = &pairs[16 * s + 4 * i];
+      hopper::load_blocks(address[i], p[0], p[1], p[2], p[3]);
+    }
+  });
+}
+
+// C1 comes in three parts: two strips are called for; they are taken and the others called for; those are taken.
+constexpr int kPartsOfC1 = 3;
+__device__ __forceinline__ void bring_C1(Pairs& pairs, int part, const Stack& stack, int matrix, int row0, int column0,
+                                         uint8_t (*strips)[kChunk], int group) {
+  if (part > 0) hopper::copy_wait();
+  if (part == 0 && threadIdx.x % kGroup == 0) hopper::store_wait_read();
+  hopper::named_barrier(1 + group, kGroup);
+  if (part > 0) {
+#pragma unroll 1
+    for (int i = 0; i < 2; ++i) take_C1(pairs, 2 * (part - 1) + i, strips[i]);
+    if (part == 1) hopper::named_barrier(1 + group, kGroup);
+  }
+  if (part < 2) {
+#pragma unroll 1
+    for (int i = 0; i < 2; ++i) {
+      const int strip0 = column0 + (2 * part + i) * kStrip;
+      if (is_needed(stack, row0, strip0)) fetch_C1(stack, matrix, row0, strip0, strips[i]);
+    }
+  }
+}
+
+// v ← v + beta·C, C ← v where it is written, for a strip. These matrices are averaged covariances: rare, so plainly.
+__device__ __forceinline__ void add_float32(float (&v)[32], const Launch& launch, const Epilogue& e, int matrix, int n,
+                                            int row0, int column0) {
+  const Place mine = place();
+  const int row = row0 + mine.row, column = column0 + mine.column;
   auto* C = static_cast<float*>(launch.pointers.W[e.first + matrix]);
   float* here = C + static_cast<int64_t>(row) * n + column;
   float* mirrored = C + static_cast<int64_t>(column) * n + row;
-  if (e.reads_C) {
-    const float beta = e.beta * e.beta_of[matrix];
-    v.x = fmaf(beta, here[0], v.x);
-    if (column + 1 < n) v.y = fmaf(beta, here[1], v.y);
-  }
-  if (e.writes_C && applies(launch.rates.apply)) {
-    if (column <= row) here[0] = mirrored[0] = v.x;
-    if (column + 1 <= row) here[1] = mirrored[n] = v.y;
+  const float beta = e.reads_C ? e.beta * e.beta_of[matrix] : 0;
+  const bool writes = e.writes_C && applies(launch.rates.apply);
+#pragma unroll
+  for (int i = 0; i < 32; ++i) {
+    const int down = 8 * (i / 2 % 2), right = 8 * (i / 4) + i % 2;
+    if (row + down >= n || column + right >= n) continue;
+    if (e.reads_C) v[i] = fmaf(beta, here[down * n + right], v[i]);
+    if (writes && column + right <= row + down) here[down * n + right] = mirrored[right * n + down] = v[i];
   }
 }
 
 // What a tile needs of its stack's epilogue, read once.
 struct Factors {
   float alpha, c1, diagonal;
-  bool adds, has_high, has_low;
+  bool adds;
 };
 __device__ __forceinline__ Factors read_factors(const Stack& stack, int matrix) {
   const Epilogue& e = stack.epilogue;
   const float alpha = e.alpha * (e.alpha_of == nullptr ? 1.f : e.alpha_of[matrix]);
-  return {alpha, e.c1, e.diagonal, e.C1 != nullptr, e.high != nullptr, e.low != nullptr};
+  return {alpha, e.c1, e.diagonal, e.C1 != nullptr};
 }
 
-// alpha·P of one strip. The strips are finished in a loop, since all of them unrolled would not fit the instruction
-// cache; registers have no index, so here the strips are told apart.
-__device__ __forceinline__ void scale_strip(float (&v)[32], const float (&sums)[128], int strip, float alpha) {
-  const auto scale = [&](int first) {
-#pragma unroll
-    for (int i = 0; i < 32; ++i) v[i] = hopper::multiply_here(alpha, sums[first + i]);
-  };
-  switch (strip) {
-    case 0:
-      return scale(0);
-    case 1:
-      return scale(32);
-    case 2:
-      return scale(64);
-    default:
-      return scale(96);
-  }
-}
-
-__device__ __forceinline__ void add_C1(float (&v)[32], float c1, const uint8_t* C1) {
-#pragma unroll
-  for (int j = 0; j < 8; j += 2) {
-    uint32_t added[4];
-    hopper::load_blocks(block_address(C1, j), added);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float2 c = unpacked(added[i]);
-      v[4 * j + 2 * i] = fmaf(c1, c.x, v[4 * j + 2 * i]);
-      v[4 * j + 2 * i + 1] = fmaf(c1, c.y, v[4 * j + 2 * i + 1]);
-    }
-  }
-}
-
-__device__ __forceinline__ void add_diagonal(float (&v)[32], float diagonal) {
-  const Place mine = place();
-#pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    const int right = 8 * (i / 2) + mine.column - mine.row - 8 * (i % 2);
-    if (right == 0) v[2 * i] += diagonal;
-    if (right == -1) v[2 * i + 1] += diagonal;
-  }
-}
-
-// v = alpha·P + c1·C1 + beta·C + diagonal·I of one strip, into its fp16 halves or into C. Most strips need only a part
-// of it, and instructions are what an epilogue waits for: hence the branches, taken by all threads alike.
+// v = alpha·P + c1·C1 + beta·C + diagonal·I, in the place of the sums, and its fp16 half in pairs, where C1 was. Most
+// strips need only a part of it, and instructions are what everything waits for here: hence the branches, taken by all
+// threads alike.
 template <Result Kind>
-__device__ __forceinline__ void finish_strip(const float (&sums)[128], int strip, const Factors& f,
-                                             const Launch& launch, const Stack& stack, int matrix, int row0,
-                                             int column0, const uint8_t* C1, uint8_t (*strips)[kChunk], int group) {
-  float v[32];
-  scale_strip(v, sums, strip, f.alpha);
-  if (f.adds) add_C1(v, f.c1, C1);
-  if (row0 == column0) add_diagonal(v, f.diagonal);
-  uint32_t halves[16];
+__device__ __forceinline__ void finish_sums(float (&sums)[128], Pairs& pairs, const Factors& f, const Launch& launch,
+                                            const Stack& stack, int matrix, int row0, int column0) {
   const Place mine = place();
 #pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    float2 pair = {v[2 * i], v[2 * i + 1]};
-    if constexpr (Kind == Result::Float32) {
-      add_float32(pair, launch, stack.epilogue, matrix, stack.columns, row0 + mine.row + 8 * (i % 2),
-                  column0 + 8 * (i / 2) + mine.column);
-      v[2 * i] = pair.x, v[2 * i + 1] = pair.y;
-    }
-    halves[i] = packed(pair.x, pair.y);
-  }
-  if (f.has_high) write_strip(halves, &stack.high, stack, matrix, row0, column0, strips, group);
-  if (!f.has_low) return;
+  for (int strip = 0; strip < kStrips; ++strip, column0 += kStrip) {
+    if (!is_needed(stack, row0, column0)) break;
+    auto& v = reinterpret_cast<float(&)[32]>(sums[32 * strip]);
+    auto& p = reinterpret_cast<uint32_t(&)[16]>(pairs[16 * strip]);
 #pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    const float2 rounded = unpacked(halves[i]);
-    halves[i] = packed(v[2 * i] - rounded.x, v[2 * i + 1] - rounded.y);
+    for (int i = 0; i < 32; ++i) v[i] *= f.alpha;
+    if (f.adds) {
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        const float2 c = unpacked(p[i]);
+        v[2 * i] = fmaf(f.c1, c.x, v[2 * i]);
+        v[2 * i + 1] = fmaf(f.c1, c.y, v[2 * i + 1]);
+      }
+    }
+    if (row0 == column0) {
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        const int right = 8 * (i / 2) + mine.column - mine.row - 8 * (i % 2);
+        if (right == 0) v[2 * i] += f.diagonal;
+        if (right == -1) v[2 * i + 1] += f.diagonal;
+      }
+    }
+    if constexpr (Kind == Result::Float32) add_float32(v, launch, stack.epilogue, matrix, stack.columns, row0, column0);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) p[i] = packed(v[2 * i], v[2 * i + 1]);
   }
-  write_strip(halves, &stack.low, stack, matrix, row0, column0, strips, group);
 }
 
-// Forms and finishes the tiles of fp16 results.
+// Writes what the fp16 halves of a finished tile leave out.
+__device__ __forceinline__ void write_lows(const float (&sums)[128], const Pairs& pairs, const Stack& stack, int matrix,
+                                           int row0, int column0, uint8_t (*strips)[kChunk], int group) {
+#pragma unroll 1
+  for (int strip = 0; strip < kStrips; ++strip, column0 += kStrip) {
+    if (!is_needed(stack, row0, column0)) break;
+    const Mirror mirror = begin_strip(stack.symmetric, row0, column0, group);
+    uint32_t v[16];
+    for_strip(strip, [&](int s) {
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        const float2 high = unpacked(pairs[16 * s + i]);
+        v[i] = packed(hopper::subtract_here(sums[32 * s + 2 * i], high.x),
+                      hopper::subtract_here(sums[32 * s + 2 * i + 1], high.y));
+      }
+    });
+    store_strip(v, mirror, strips);
+    end_strip(mirror, &stack.low, matrix, row0, column0, strips, group);
+  }
+}
+
+// Forms and finishes the tiles of fp16 results. A finished tile is written, and C1 brought for the next, while the next
+// one's product is formed.
 template <bool A_down, bool B_down, Result Kind>
 __device__ __forceinline__ void multiply_tiles(const Launch& launch, Shared& shared, int group, int rank) {
-  const bool leads = threadIdx.x % kGroup == 0;
   Ring ring;
-  for (int round = 0, index = index_of(0); index < launch.tiles; index = index_of(++round)) {
-    const Tile tile = find_tile(launch, index, rank);
+  Pairs pairs;
+  Part finished;
+  auto* strips = shared.strips[group];
+  for (int round = 0;; ++round) {
+    const int index = index_of(round);
+    const bool more = index < launch.tiles;  // after the last one there is only writing to be done
+    const Tile tile = more ? find_tile(launch, index, rank) : Tile{};
     const Stack& stack = launch.stacks[tile.stack];
-    const Factors factors = read_factors(stack, tile.matrix);
+    const int row0 = group == 0 ? tile.row[0] : tile.row[1];
+    const bool adds = more && stack.epilogue.C1 != nullptr;
     float sums[128];
-    multiply<A_down, B_down>(sums, stack.depths[0] + stack.depths[1], group, shared, ring);
-    const int row0 = tile.row + group * kStrip;
-#pragma unroll 1
-    for (int strip = 0; strip < kStrips; ++strip) {
-      constexpr int kHere = kChunks / 2;
-      const int column0 = tile.column + strip * kStrip;
-      if (factors.adds && strip % kHere == 0) hopper::barrier_wait(&shared.full[ring.stage], ring.parity);
-      if (is_needed(stack, row0, column0)) {
-        finish_strip<Kind>(sums, strip, factors, launch, stack, tile.matrix, row0, column0,
-                           shared.stages[ring.stage][group * kHere + strip % kHere], shared.strips[group], group);
-      }
-      if (factors.adds && (strip % kHere == kHere - 1 || strip == kStrips - 1)) {
-        hopper::named_barrier(1 + group, kGroup);  // all have read their part
-        if (leads) release(shared, ring.stage);
-        ring.advance();
-      }
-    }
+    multiply<A_down, B_down>(sums, needed_strips(stack, tile, row0), more ? stack.depths[0] + stack.depths[1] : 0,
+                             group, shared, ring, kStrips + (adds ? kPartsOfC1 : 0), [&](int part) {
+                               if (part < kStrips) {
+                                 write_pairs(pairs, part, launch, finished, strips, group);
+                               } else {
+                                 bring_C1(pairs, part - kStrips, stack, tile.matrix, row0, tile.column, strips, group);
+                               }
+                             });
+    if (!more) break;
+    finish_sums<Kind>(sums, pairs, read_factors(stack, tile.matrix), launch, stack, tile.matrix, row0, tile.column);
+    if (stack.epilogue.low != nullptr) write_lows(sums, pairs, stack, tile.matrix, row0, tile.column, strips, group);
+    finished = {tile.stack, tile.matrix, row0, tile.column};
   }
-  if (leads) hopper::store_wait();
+  if (threadIdx.x % kGroup == 0) hopper::store_wait();
 }
 
 }  // namespace

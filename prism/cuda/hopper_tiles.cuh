@@ -14,22 +14,21 @@ constexpr int kStages = 4;
 constexpr int kGroup = 128;  // threads of a warpgroup
 constexpr int kStrip = 64;   // a warpgroup's rows, and the columns it finishes at a time
 constexpr int kStrips = kColumns / kStrip;
+constexpr int kSlice = 32;        // columns of weights that are updated at a time
 constexpr int kChunk = 64 * 128;  // bytes of 64×64 fp16, in rows of 128 bytes
 constexpr int kChunks = (kRows + kColumns) / 64;
 
-constexpr int kAddedStages =
-    (kStrips + kChunks / 2 - 1) / (kChunks / 2);  // to hold C1's strips, half of a stage for each warpgroup
-
-// A stage holds 2 chunks of A and 4 of B, or strips of C1: up to 3 for each warpgroup.
+// A stage holds 2 chunks of A and 4 of B.
 struct Shared {
   uint8_t stages[kStages][kChunks][kChunk];
-  uint8_t strips[2][2][kChunk];  // of each warpgroup: a strip of fp16 and its transpose, or a strip of float32
+  uint8_t strips[2][2][kChunk];  // of each warpgroup: a strip and its transpose, two strips of C1 or slices of weights
   uint64_t full[kStages], empty[kStages];
+  uint64_t arrived[2][2];  // slices of weights
 };
 
 struct Stack {
   CUtensorMap A[2], B[2];
-  CUtensorMap C1, high, low;
+  CUtensorMap high, low;
   int tiles, tiles_of_one, column_tiles;
   int rows, columns;
   int depths[2];  // stages of each term; 0 for none
@@ -44,14 +43,31 @@ struct Launch {
   Rates rates;
 };
 
+// Whether the copy engine can take a matrix.
+__host__ __device__ inline bool can_be_mapped(const void* data, int columns, int size) {
+  return reinterpret_cast<uintptr_t>(data) % 16 == 0 && columns * size % 16 == 0;
+}
+
 // What becomes of the sums: fp16 matrices; the same with a float32 matrix added or written; weights.
 enum class Result { Halves, Float32, Weights };
 
-struct Tile {
-  int stack, matrix, row, column;  // of this block's part
+template <Result>
+struct Parameters {
+  Launch launch;
+};
+template <>
+struct Parameters<Result::Weights> {
+  Launch launch;
+  CUtensorMap weights[kMaxMatrices];  // or their masters
 };
 
-// A symmetric result is covered by the tiles on and below the diagonal, row after row.
+// Of a block: the rows of its two warpgroups, 64 each, and the columns of both.
+struct Tile {
+  int stack, matrix;
+  int row[2], column;
+};
+
+// A symmetric result is covered by the tiles on and below the diagonal.
 __host__ __device__ int triangle(int rows) { return rows * (rows + 1) / 2; }
 
 __device__ __forceinline__ Tile find_tile(const Launch& launch, int index, int rank) {
@@ -60,15 +76,22 @@ __device__ __forceinline__ Tile find_tile(const Launch& launch, int index, int r
   const Stack& stack = launch.stacks[s];
   const int matrix = index / stack.tiles_of_one;
   index -= matrix * stack.tiles_of_one;
-  int row = 0, column = 0;
-  if (stack.symmetric) {
-    while (triangle(row + 1) <= index) ++row;
-    column = index - triangle(row);
-  } else {
-    row = index / stack.column_tiles;
-    column = index % stack.column_tiles;
+  const auto tile = [&](int row, int column) -> Tile {
+    const int first = (2 * row + rank) * kRows;
+    return {s, matrix, {first, first + kStrip}, column * kColumns};
+  };
+  if (!stack.symmetric) return tile(index / stack.column_tiles, index % stack.column_tiles);
+  // On the diagonal the upper rows need fewer columns. Each block gets upper and lower ones, and these tiles, which
+  // take less time, are spread among the others so that every cluster gets some.
+  const int side = stack.column_tiles, before = (2 * index + side) / (side + 1);
+  if (before < side && before * (side + 1) / 2 == index) {
+    const int first = before * kColumns;
+    return {s, matrix, {first + rank * kStrip, first + (3 - rank) * kStrip}, first};
   }
-  return {s, matrix, (2 * row + rank) * kRows, column * kColumns};
+  index -= before;
+  int row = 1;
+  while (triangle(row) <= index) ++row;
+  return tile(row, index - triangle(row - 1));
 }
 
 // The number of the tile that a cluster takes in a round. Every second round runs backwards: tiles are ordered by their
@@ -101,10 +124,10 @@ __device__ __forceinline__ void release(Shared& shared, int stage) {
 template <bool Down>
 __device__ __forceinline__ void load_rows(const CUtensorMap* map, uint8_t (*A)[kChunk], uint64_t* full,
                                           const Tile& tile, int k) {
-  if constexpr (Down) {
-    for (int i = 0; i < kRows / 64; ++i) hopper::load_box(map, A[i], full, tile.row + 64 * i, k, tile.matrix);
-  } else {
-    hopper::load_box(map, A, full, k, tile.row, tile.matrix);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    Down ? hopper::load_box(map, A[i], full, tile.row[i], k, tile.matrix)
+         : hopper::load_box(map, A[i], full, k, tile.row[i], tile.matrix);
   }
 }
 
@@ -122,24 +145,6 @@ __device__ __forceinline__ void load_columns(const CUtensorMap* map, uint8_t (*B
   }
 }
 
-// The strips of C1 that follow in stage `part` of them.
-__device__ __forceinline__ void load_C1(const Stack& stack, uint8_t (*chunks)[kChunk], uint64_t* full, const Tile& tile,
-                                        int part) {
-  constexpr int kHere = kChunks / 2;
-  const auto for_needed = [&](auto&& function) {
-    for (int i = 0; i < kChunks; ++i) {
-      const int strip = part * kHere + i % kHere;
-      const int row0 = tile.row + i / kHere * kStrip, column0 = tile.column + strip * kStrip;
-      if (strip < kStrips && is_needed(stack, row0, column0)) function(i, row0, column0);
-    }
-  };
-  int bytes = 0;
-  for_needed([&](int, int, int) { bytes += kChunk; });
-  hopper::barrier_expect(full, bytes);
-  for_needed(
-      [&](int i, int row0, int column0) { hopper::load_box(&stack.C1, chunks[i], full, column0, row0, tile.matrix); });
-}
-
 template <bool A_down, bool B_down>
 __device__ __forceinline__ void load_tiles(const Launch& launch, Shared& shared, int rank) {
   Ring ring;
@@ -155,36 +160,67 @@ __device__ __forceinline__ void load_tiles(const Launch& launch, Shared& shared,
         load_columns<B_down>(&stack.B[t], shared.stages[ring.stage] + kRows / 64, full, tile, d * kDepth, rank);
       }
     }
-    for (int part = 0; stack.epilogue.C1 != nullptr && part < kAddedStages; ++part, ring.advance()) {
-      hopper::barrier_wait(&shared.empty[ring.stage], ring.parity ^ 1);
-      load_C1(stack, shared.stages[ring.stage], &shared.full[ring.stage], tile, part);
-    }
   }
 }
 
-// sums ← the product of the next `depth` stages.
-template <bool A_down, bool B_down>
-__device__ __forceinline__ void multiply(float (&sums)[128], int depth, int group, Shared& shared, Ring& ring) {
+// The columns of a tile up to the last that a warpgroup's rows need, in strips: rows at the diagonal of a symmetric
+// result need none beyond it.
+__device__ __forceinline__ int needed_strips(const Stack& stack, const Tile& tile, int row0) {
+  int strips = (stack.columns - tile.column + kStrip - 1) / kStrip;
+  if (stack.symmetric) strips = min(strips, (row0 - tile.column) / kStrip + 1);
+  return min(strips, kStrips);
+}
+
+// sums ← the products of one stage, added to what is there but for the first.
+template <int Columns, bool A_down, bool B_down>
+__device__ __forceinline__ void multiply_stage(float (&sums)[128], uint64_t A, uint64_t B, bool first) {
   constexpr int kA16 = A_down ? 16 * 128 : 32,
                 kB16 = B_down ? 16 * 128 : 32;  // bytes from 16 inner indices to the next
-  const bool signals = threadIdx.x % kGroup == 0;
-  int previous = 0;
-  for (int d = 0; d < depth; ++d, ring.advance()) {
-    hopper::barrier_wait(&shared.full[ring.stage], ring.parity);
-    const uint64_t A = hopper::descriptor(hopper::shared_address(shared.stages[ring.stage][group]), kChunk);
-    const uint64_t B = hopper::descriptor(hopper::shared_address(shared.stages[ring.stage][kRows / 64]), kChunk);
-    hopper::wgmma_begin();
+  hopper::wgmma_begin();
 #pragma unroll
-    for (int k = 0; k < kDepth / 16; ++k) {
-      hopper::wgmma<A_down, B_down>(sums, A + k * (kA16 >> 4), B + k * (kB16 >> 4), d > 0 || k > 0);
+  for (int k = 0; k < kDepth / 16; ++k) {
+    hopper::wgmma<Columns, A_down, B_down>(sums, A + k * (kA16 >> 4), B + k * (kB16 >> 4), !first || k > 0);
+  }
+  hopper::wgmma_commit();
+}
+
+// sums ← the product of the next `depth` stages, its first `strips` strips. While the tensor cores work on a stage,
+// does some other work: `meanwhile` is called for each of its parts in turn, evenly over the stages.
+template <bool A_down, bool B_down, class Meanwhile>
+__device__ __forceinline__ void multiply(float (&sums)[128], int strips, int depth, int group, Shared& shared,
+                                         Ring& ring, int parts, Meanwhile&& meanwhile) {
+  const bool signals = threadIdx.x % kGroup == 0;
+  int previous = 0, part = 0;
+  for (int d = 0; d < depth || part < parts; ++d) {
+    if (d < depth) {
+      hopper::barrier_wait(&shared.full[ring.stage], ring.parity);
+      const uint64_t A = hopper::descriptor(hopper::shared_address(shared.stages[ring.stage][group]), kChunk);
+      const uint64_t B = hopper::descriptor(hopper::shared_address(shared.stages[ring.stage][kRows / 64]), kChunk);
+      switch (strips) {
+        case 1:
+          multiply_stage<64, A_down, B_down>(sums, A, B, d == 0);
+          break;
+        case 2:
+          multiply_stage<128, A_down, B_down>(sums, A, B, d == 0);
+          break;
+        case 3:
+          multiply_stage<192, A_down, B_down>(sums, A, B, d == 0);
+          break;
+        default:
+          multiply_stage<256, A_down, B_down>(sums, A, B, d == 0);
+      }
     }
-    hopper::wgmma_commit();
-    hopper::wgmma_wait<1>();  // the stage before this one has been read
-    if (signals && d > 0) release(shared, previous);
-    previous = ring.stage;
+#pragma unroll 1
+    for (; part < parts && part * depth < (d + 1) * parts; ++part) meanwhile(part);
+    if (d < depth) {
+      hopper::wgmma_wait<1>();  // the stage before this one has been read
+      if (signals && d > 0) release(shared, previous);
+      previous = ring.stage;
+      ring.advance();
+    }
   }
   hopper::wgmma_wait<0>();
-  if (signals) release(shared, previous);
+  if (signals && depth > 0) release(shared, previous);
 }
 
 }  // namespace

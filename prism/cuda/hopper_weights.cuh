@@ -7,171 +7,148 @@
 namespace prism::cuda {
 namespace {
 
-// The place of four neighbours in a strip of float32; rows are exchanged so that a warp's accesses spread over the
-// banks.
-__device__ __forceinline__ int four(int row, int column) { return row * kStrip + (column ^ row % 4 * 8); }
+// The singular values of an update are near 1 or below, so this much of it fits fp16 with room on both sides.
+constexpr float kHeld = 1024;
 
-template <class T>
-struct alignas(4 * sizeof(T)) Four {
-  T x[4];
-};
+// Weights come and go in slices of 64 rows and 32 columns, one in each of two places.
+constexpr int kSlices = kColumns / kSlice;
 
-// A thread's share of a strip of weights: four neighbours in each of eight rows.
-constexpr int kShare = kStrip * kStrip / 4 / kGroup;
-__device__ __forceinline__ Place share(int i) {
-  const int index = i * kGroup + threadIdx.x % kGroup;
-  return {index / (kStrip / 4), index % (kStrip / 4) * 4};
-}
-
-// Where the weights of a matrix lie.
+// Where the weights of a matrix lie: in W, or in float32 masters of which W is a copy.
 template <class T>
 struct Weights {
   T* W;
   float* master;
   int rows, columns;
-  bool fours;  // four neighbours can be taken together
 
   __device__ __forceinline__ Weights(const Launch& launch, const Stack& stack, int matrix)
       : rows(stack.rows), columns(stack.columns) {
     const Epilogue& e = stack.epilogue;
     W = static_cast<T*>(launch.pointers.W[e.first + matrix]);
     master = e.has_master ? launch.pointers.master[e.first + matrix] : nullptr;
-    fours = columns % 4 == 0 && reinterpret_cast<uintptr_t>(W) % sizeof(Four<T>) == 0;
   }
 
-  // A strip that lies inside, in fours: nothing is asked element by element, and all reads are under way before the
-  // first is used.
-  __device__ __forceinline__ bool is_plain(int row0, int column0) const {
-    return fours && row0 + kStrip <= rows && column0 + kStrip <= columns;
-  }
-  __device__ __forceinline__ int64_t offset(int row0, int column0, Place at) const {
-    return static_cast<int64_t>(row0 + at.row) * columns + column0 + at.column;
+  __device__ __forceinline__ bool is_mapped() const {
+    return master != nullptr ? can_be_mapped(master, columns, sizeof(float)) : can_be_mapped(W, columns, sizeof(T));
   }
 
+  // Two neighbours in a slice in shared memory, in rows as the copy engine's swizzle leaves them.
   template <class S>
-  __device__ __forceinline__ void load_plain(Four<float> (&w)[kShare], const S* source, int row0, int column0) const {
-    Four<S> values[kShare];
-#pragma unroll
-    for (int i = 0; i < kShare; ++i)
-      values[i] = *reinterpret_cast<const Four<S>*>(source + offset(row0, column0, share(i)));
-#pragma unroll
-    for (int i = 0; i < kShare * 4; ++i) w[i / 4].x[i % 4] = to_float(values[i / 4].x[i % 4]);
-  }
+  struct alignas(2 * sizeof(S)) Two {
+    S x, y;
+  };
   template <class S>
-  __device__ __forceinline__ void store_plain(S* target, const Four<float> (&w)[kShare], int row0, int column0) const {
+  __device__ __forceinline__ static Two<S>& two_at(uint8_t* slice, int row, int column) {
+    constexpr int kPieces = kSlice * sizeof(S) / 16;
+    const int index = column * static_cast<int>(sizeof(S)) / 16 ^ row / (8 / kPieces) % kPieces;
+    return *reinterpret_cast<Two<S>*>(slice + (row * kPieces + index) * 16 + column * sizeof(S) % 16);
+  }
+
+  // W ← (1 − lr·λ)W − lr·scale·u of a slice in shared memory; u as the sums are placed.
+  template <class S>
+  __device__ __forceinline__ void update_slice(const uint32_t (&u)[8], float scale, const Write& write, int row0,
+                                               int column0, uint8_t* slice) const {
+    const Place mine = place();
 #pragma unroll
-    for (int i = 0; i < kShare; ++i) {
-      Four<S> values;
-      for (int k = 0; k < 4; ++k) values.x[k] = from_float<S>(w[i].x[k]);
-      *reinterpret_cast<Four<S>*>(target + offset(row0, column0, share(i))) = values;
+    for (int i = 0; i < 8; ++i) {
+      const int row = mine.row + 8 * (i % 2), column = 8 * (i / 2) + mine.column;
+      const float2 two = unpacked(u[i]);
+      Two<S>& w = two_at<S>(slice, row, column);
+      const float x = updated(to_float(w.x), scale * two.x, write), y = updated(to_float(w.y), scale * two.y, write);
+      w = {from_float<S>(x), from_float<S>(y)};
+      if (master == nullptr || row0 + row >= rows || column0 + column >= columns) continue;
+      T* copy = W + offset(row0 + row, column0 + column);
+      copy[0] = from_float<T>(x), copy[1] = from_float<T>(y);
     }
   }
-
-  __device__ __forceinline__ void load_strip(Four<float> (&w)[kShare], int row0, int column0) const {
-    if (!is_plain(row0, column0)) return;
-    master != nullptr ? load_plain(w, master, row0, column0) : load_plain(w, W, row0, column0);
-  }
-
-  // W ← (1 − lr·λ)W − lr·alpha·P of one strip, P in shared memory, a plain strip's weights in w.
-  __device__ __forceinline__ void update_strip(Four<float> (&w)[kShare], const float* P, float alpha,
-                                               const Write& write, int row0, int column0) const {
-    if (!is_plain(row0, column0)) return update_edge(P, alpha, write, row0, column0);
+  // The same in device memory, for matrices that the copy engine cannot take.
+  __device__ __forceinline__ void update_directly(const uint32_t (&u)[8], float scale, const Write& write, int row0,
+                                                  int column0) const {
+    const Place mine = place();
 #pragma unroll
-    for (int i = 0; i < kShare; ++i) {
-      const auto u = *reinterpret_cast<const Four<float>*>(P + four(share(i).row, share(i).column));
-      for (int k = 0; k < 4; ++k) w[i].x[k] = updated(w[i].x[k], alpha * u.x[k], write);
+    for (int i = 0; i < 16; ++i) {
+      const int row = row0 + mine.row + 8 * (i / 2 % 2), column = column0 + 8 * (i / 4) + mine.column + i % 2;
+      if (row >= rows || column >= columns) continue;
+      const int64_t here = offset(row, column);
+      const float2 two = unpacked(u[i / 2]);
+      const float w =
+          updated(master != nullptr ? master[here] : to_float(W[here]), scale * (i % 2 == 0 ? two.x : two.y), write);
+      if (master != nullptr) master[here] = w;
+      W[here] = from_float<T>(w);
     }
-    if (master != nullptr) store_plain(master, w, row0, column0);
-    store_plain(W, w, row0, column0);
   }
 
-  __device__ __forceinline__ void update_edge(const float* P, float alpha, const Write& write, int row0,
-                                              int column0) const {
-#pragma unroll 1
-    for (int i = threadIdx.x % kGroup; i < kStrip * kStrip; i += kGroup) {
-      const Place at = {i / kStrip, i % kStrip};
-      if (row0 + at.row >= rows || column0 + at.column >= columns) continue;
-      const int64_t here = offset(row0, column0, at);
-      const float x =
-          updated(master != nullptr ? master[here] : to_float(W[here]), alpha * P[four(at.row, at.column)], write);
-      if (master != nullptr) master[here] = x;
-      W[here] = from_float<T>(x);
-    }
+  __device__ __forceinline__ int64_t offset(int row, int column) const {
+    return static_cast<int64_t>(row) * columns + column;
   }
 };
 
-__device__ __forceinline__ void stage_strip(float* staged, const float (&sums)[128], int strip) {
-  const Place mine = place();
-  const auto stage = [&](int first) {
+// Updates the weights of a tile that waits in registers, in parts: the first only calls for the first slice of weights,
+// each of the others updates a slice and calls for the next.
+constexpr int kPartsOfUpdate = kSlices + 1;
+template <class T>
+__device__ __forceinline__ void update_part(const Pairs& pairs, int part, const Parameters<Result::Weights>& parameters,
+                                            const Part& tile, const Write& write, Shared& shared, int group) {
+  if (tile.stack < 0) return;
+  const Stack& stack = parameters.launch.stacks[tile.stack];
+  const CUtensorMap* map = &parameters.weights[stack.epilogue.first + tile.matrix];
+  const Weights<T> weights(parameters.launch, stack, tile.matrix);
+  const bool leads = threadIdx.x % kGroup == 0, mapped = weights.is_mapped();
+  const int slice = part - 1, column0 = tile.column0 + slice * kSlice;
+  if (slice >= 0) {
+    uint32_t u[8];
+    for_strip(slice / 2, [&](int s) {
 #pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      const int at = four(mine.row + 8 * (i % 2), 8 * (i / 2) + mine.column);
-      hopper::store_here(hopper::shared_address(staged + at), sums[first + 2 * i], sums[first + 2 * i + 1]);
+      for (int i = 0; i < 8; ++i) u[i] = slice % 2 == 0 ? pairs[16 * s + i] : pairs[16 * s + 8 + i];
+    });
+    const float scale = stack.epilogue.scale / kHeld;
+    if (!mapped) return weights.update_directly(u, scale, write, tile.row0, column0);
+    uint8_t* place = shared.strips[group][slice % 2];
+    hopper::barrier_wait(&shared.arrived[group][slice % 2], slice / 2 % 2);
+    weights.master != nullptr ? weights.template update_slice<float>(u, scale, write, tile.row0, column0, place)
+                              : weights.template update_slice<T>(u, scale, write, tile.row0, column0, place);
+    hopper::store_fence();
+    hopper::named_barrier(1 + group, kGroup);
+    if (leads) {
+      hopper::store_box(map, place, column0, tile.row0, 0);
+      hopper::store_commit();
     }
-  };
-  switch (strip) {
-    case 0:
-      return stage(0);
-    case 1:
-      return stage(32);
-    case 2:
-      return stage(64);
-    default:
-      return stage(96);
+  }
+  if (leads && mapped && part < kSlices) {
+    hopper::store_wait_read<1>();  // the slice that was there has left
+    uint64_t* arrived = &shared.arrived[group][part % 2];
+    hopper::barrier_expect(arrived, kStrip * kSlice * (weights.master != nullptr ? 4 : sizeof(T)));
+    hopper::load_box(map, shared.strips[group][part % 2], arrived, tile.column0 + part * kSlice, tile.row0, 0);
   }
 }
 
-// Brings the weights of a tile into the cache while its product is formed.
-__device__ __forceinline__ void prefetch_weights(const Launch& launch, const Stack& stack, const Tile& tile,
-                                                 int group) {
-  const Epilogue& e = stack.epilogue;
-  const int size = e.has_master || e.weight == Real::Float32 ? 4 : 2;
-  const auto* W = static_cast<const char*>(e.has_master ? launch.pointers.master[e.first + tile.matrix]
-                                                        : launch.pointers.W[e.first + tile.matrix]);
-  constexpr int kLine = 128;
-  const int lines = kColumns * size / kLine;
-  for (int i = threadIdx.x % kGroup; i < kStrip * lines; i += kGroup) {
-    const int row = tile.row + group * kStrip + i / lines, column = tile.column + i % lines * kLine / size;
-    if (row < stack.rows && column < stack.columns)
-      hopper::prefetch_L2(W + (static_cast<int64_t>(row) * stack.columns + column) * size);
-  }
-}
-
-// Forms the tiles of an update and writes the weights. A strip's weights are read while the one before it is written,
-// the first strip's while the product is formed.
+// Forms the tiles of an update. A tile waits in registers, as fp16, until its weights are updated while the next one's
+// product is formed.
 template <bool A_down, bool B_down, class T>
-__device__ __forceinline__ void update_tiles(const Launch& launch, Shared& shared, int group, int rank) {
+__device__ __forceinline__ void update_tiles(const Parameters<Result::Weights>& parameters, Shared& shared, int group,
+                                             int rank) {
+  const Launch& launch = parameters.launch;
   const bool applied = applies(launch.rates.apply);
   const Write write = read_write(launch.rates);
-  auto* staged = reinterpret_cast<float*>(shared.strips[group]);
   Ring ring;
-  for (int round = 0, index = index_of(0); index < launch.tiles; index = index_of(++round)) {
-    const Tile tile = find_tile(launch, index, rank);
+  Pairs pairs;
+  Part finished;
+  for (int round = 0;; ++round) {
+    const int index = index_of(round);
+    const bool more = index < launch.tiles;  // after the last one there are only weights to be updated
+    const Tile tile = more ? find_tile(launch, index, rank) : Tile{};
     const Stack& stack = launch.stacks[tile.stack];
-    const float alpha = read_factors(stack, tile.matrix).alpha;
-    const Weights<T> weights(launch, stack, tile.matrix);
-    const int row0 = tile.row + group * kStrip;
-    Four<float> next[kShare];
-    if (applied) {
-      prefetch_weights(launch, stack, tile, group);
-      weights.load_strip(next, row0, tile.column);
-    }
     float sums[128];
-    multiply<A_down, B_down>(sums, stack.depths[0] + stack.depths[1], group, shared, ring);
+    multiply<A_down, B_down>(
+        sums, kStrips, more ? stack.depths[0] + stack.depths[1] : 0, group, shared, ring, kPartsOfUpdate,
+        [&](int part) { update_part<T>(pairs, part, parameters, finished, write, shared, group); });
+    if (!more) break;
     if (!applied) continue;
-#pragma unroll 1
-    for (int strip = 0; strip < kStrips; ++strip) {
-      const int column0 = tile.column + strip * kStrip;
-      hopper::named_barrier(1 + group, kGroup);  // the strip before this one has been read
-      stage_strip(staged, sums, strip);
-      Four<float> w[kShare];
+    const float alpha = kHeld * read_factors(stack, tile.matrix).alpha;
 #pragma unroll
-      for (int i = 0; i < kShare; ++i) w[i] = next[i];
-      if (strip + 1 < kStrips) weights.load_strip(next, row0, column0 + kStrip);
-      hopper::named_barrier(1 + group, kGroup);
-      weights.update_strip(w, staged, alpha, write, row0, column0);
-    }
+    for (int i = 0; i < 64; ++i) pairs[i] = packed(alpha * sums[2 * i], alpha * sums[2 * i + 1]);
+    finished = {tile.stack, tile.matrix, group == 0 ? tile.row[0] : tile.row[1], tile.column};
   }
+  if (threadIdx.x % kGroup == 0) hopper::store_wait();
 }
 
 }  // namespace

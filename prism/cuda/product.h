@@ -30,8 +30,12 @@ struct Term {
 };
 
 // What becomes of the sums P(i, j).
-//   Matrix    v = alpha·P + c1·C1 + beta·C + diagonal·I, stored as fp16: high = v and low = v − high, or as float32
-//   into C Weights   W ← (1 − lr·λ)W − lr·alpha·P
+//
+// A matrix: v = alpha·P + c1·C1 + beta·C + diagonal·I, stored as fp16, high = v and low = v − high, or as float32 into
+// C.
+//
+// Weights: W ← (1 − lr·λ)W − lr·scale·alpha·P, where alpha·P may be rounded to fp16 and is to be at most 64.
+//
 // alpha and beta may have a factor for each matrix. The powers of two by which fp16 operands are scaled are in these
 // numbers; they keep the entries that matter, and their low halves, within fp16's normal numbers.
 struct Epilogue {
@@ -49,6 +53,7 @@ struct Epilogue {
   const float* beta_of = nullptr;
 
   bool weights = false;  // W and, where there are float32 masters, those, in the launch's tables
+  float scale = 1;
   Real weight = Real::Float32;
   bool has_master = false;
 

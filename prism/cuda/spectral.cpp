@@ -289,9 +289,10 @@ std::vector<Product> update_products(const SpectralRule& rule, const Chunk& chun
     Product product{
         .rows = static_cast<int>(stack.m), .columns = static_cast<int>(stack.n), .A_down = stack.left, .B_down = true};
     product.terms[0] = {stack.left ? Q : T, stack.left ? T : Q, static_cast<int>(gram_side(stack))};
-    product.epilogue = {.alpha = static_cast<float>(stack.scale / (iteration.Q_scale * rule.bound)),
+    product.epilogue = {.alpha = static_cast<float>(1 / (iteration.Q_scale * rule.bound)),
                         .alpha_of = layout.factors.update + first,
                         .weights = true,
+                        .scale = static_cast<float>(stack.scale),
                         .weight = stack.weight,
                         .has_master = !stack.master.empty()};
     return product;

@@ -2,11 +2,12 @@
 
 #include "prism/cuda/product.h"
 
+#include <cuda_bf16.h>
+
 #include <array>
 #include <cmath>
 #include <random>
 #include <string>
-#include <tuple>
 
 #include "tests/cuda/device.h"
 
@@ -183,35 +184,37 @@ TEST_P(Products, UpdateAFloat32MatrixInPlace) {
   }
 }
 
-// From the right: T·Q. From the left: Qᵀ·T.
+// From the right: T·Q. From the left: Qᵀ·T. The last two shapes take several rounds of tiles.
 TEST_P(Products, UpdateWeights) {
-  for (const auto& [m, n] : std::vector<std::array<int, 2>>{{1, 1}, {7, 5}, {129, 64}, {300, 260}, {70, 516}}) {
+  for (const auto& [count, m, n] : std::vector<std::array<int, 3>>{
+           {2, 1, 1}, {2, 7, 5}, {2, 129, 64}, {2, 300, 260}, {2, 70, 516}, {90, 130, 36}, {90, 34, 130}}) {
     for (const bool left : {false, true}) {
       for (const bool skip : {false, true}) {
         const int k = left ? m : n;
-        const Stack T(2, m, n, 1), Q(2, k, k, 2);
-        std::vector<float> start(size_t(2) * m * n);
+        const Stack T(count, m, n, 1), Q(count, k, k, 2);
+        std::vector<float> start(size_t(count) * m * n), alphas;
         for (size_t i = 0; i < start.size(); ++i) start[i] = static_cast<float>(i % 17) - 8;
-        const DeviceArray<float> W(start), lr(std::vector<float>{0.125f}), alpha(std::vector<float>{0.5f, 2});
+        for (int b = 0; b < count; ++b) alphas.push_back(b % 2 == 0 ? 0.5f : 2);
+        const DeviceArray<float> W(start), lr(std::vector<float>{0.125f}), alpha(alphas);
         const DeviceArray<char> apply(std::vector<char>{static_cast<char>(!skip)});
-        Product product{.count = 2, .rows = m, .columns = n, .A_down = left, .B_down = true};
+        Product product{.count = count, .rows = m, .columns = n, .A_down = left, .B_down = true};
         product.terms[0] = {(left ? Q : T).operand(), (left ? T : Q).operand(), k};
-        product.epilogue = {.alpha = 2, .alpha_of = alpha.data(), .weights = true};
+        product.epilogue = {.alpha = 1 / 32.f, .alpha_of = alpha.data(), .weights = true, .scale = 64};
         Pointers pointers{};
-        for (int b = 0; b < 2; ++b) pointers.W[b] = W.data() + b * m * n;
+        for (int b = 0; b < count; ++b) pointers.W[b] = W.data() + size_t(b) * m * n;
         const Rates rates{{.device = lr.data()}, reinterpret_cast<const bool*>(apply.data()), 0.5f};
         ASSERT_CUDA(launch(GetParam(), product, pointers, rates));
         ASSERT_CUDA(cudaDeviceSynchronize());
         const auto result = W.values();
-        for (int b = 0; b < 2; ++b) {
+        for (int b = 0; b < count; ++b) {
           for (int i = 0; i < m; ++i) {
             for (int j = 0; j < n; ++j) {
               const size_t at = (size_t(b) * m + i) * n + j;
               const double P =
                   left ? product_at(Q, true, T, true, b, i, j, k) : product_at(T, false, Q, true, b, i, j, k);
-              const double expected =
-                  skip ? start[at] : (1 - 0.125 * 0.5) * start[at] - 0.125 * 2 * (b == 0 ? 0.5 : 2) * P;
-              ASSERT_NEAR(result[at], expected, 1e-3)
+              const double update = skip ? 0 : 0.125 * 2 * alphas[b] * P;
+              const double expected = (skip ? 1 : 1 - 0.125 * 0.5) * start[at] - update;
+              ASSERT_NEAR(result[at], expected, 1e-3 + 5e-4 * std::abs(update))  // it may be rounded to fp16
                   << m << ' ' << n << ' ' << left << ' ' << b << ' ' << i << ' ' << j;
             }
           }
@@ -221,63 +224,103 @@ TEST_P(Products, UpdateWeights) {
   }
 }
 
-TEST_P(Products, OfSeveralShapesShareALaunch) {
+TEST_P(Products, OfManyMatricesShareALaunch) {  // in several rounds of tiles, long ones and short ones
   if (GetParam() == Kernel::Portable) GTEST_SKIP() << "one launch each";
-  std::vector<Stack> inputs, outputs;
+  struct Shape {
+    int count, n, k;
+    bool symmetric, adds, splits;
+  };
+  const std::vector<Shape> shapes = {{40, 70, 16, true, true, false},
+                                     {90, 300, 40, true, true, true},
+                                     {3, 64, 64, false, false, false},
+                                     {50, 200, 24, false, true, true}};
+  std::vector<Stack> inputs, added, highs, lows;
   std::vector<Product> products;
-  for (const int n : {300, 64, 129}) {
-    inputs.emplace_back(3, n, n, n, true);
-    outputs.emplace_back(3, n, n, 1);
-    Product product{.count = 3, .rows = n, .columns = n, .symmetric = n != 64};
-    product.terms[0] = {inputs.back().operand(), inputs.back().operand(), n};
-    product.epilogue = {.high = outputs.back().there.data(),
-                        .pitch = outputs.back().pitch,
-                        .stride = int64_t{n} * outputs.back().pitch};
+  for (const auto& [count, n, k, symmetric, adds, splits] : shapes) {
+    inputs.emplace_back(count, n, k, n);
+    added.emplace_back(count, n, n, 2, true);
+    highs.emplace_back(count, n, n, 3);
+    lows.emplace_back(count, n, n, 4);
+    Product product{.count = count, .rows = n, .columns = n, .symmetric = symmetric};
+    product.terms[0] = {inputs.back().operand(), inputs.back().operand(), k};
+    product.epilogue = {.c1 = 2,
+                        .C1 = adds ? added.back().there.data() : nullptr,
+                        .high = highs.back().there.data(),
+                        .low = splits ? lows.back().there.data() : nullptr,
+                        .pitch = highs.back().pitch,
+                        .stride = int64_t{n} * highs.back().pitch};
     products.push_back(product);
   }
-  ASSERT_CUDA(launch_hopper(products.data(), 3, {}, {}, 0, nullptr));
+  ASSERT_CUDA(launch_hopper(products.data(), static_cast<int>(products.size()), {}, {}, 0, nullptr));
   ASSERT_CUDA(cudaDeviceSynchronize());
-  for (size_t s = 0; s < products.size(); ++s) {
-    outputs[s].fetch();
-    const int n = products[s].rows;
-    for (int b = 0; b < 3; ++b) {
+  for (size_t s = 0; s < shapes.size(); ++s) {
+    const auto& [count, n, k, symmetric, adds, splits] = shapes[s];
+    highs[s].fetch();
+    lows[s].fetch();
+    for (int b = 0; b < count; ++b) {
       for (int i = 0; i < n; ++i) {
-        for (int j = 0; j < n; ++j) {
-          const double expected = product_at(inputs[s], false, inputs[s], false, b, i, j, n);
-          ASSERT_NEAR(outputs[s](b, i, j), expected, tolerance(n, expected)) << n << ' ' << b << ' ' << i << ' ' << j;
+        for (int j = 0; j <= i; ++j) {
+          const double v =
+              product_at(inputs[s], false, inputs[s], false, b, i, j, k) + (adds ? 2 * added[s](b, i, j) : 0);
+          ASSERT_NEAR(highs[s](b, i, j), v, tolerance(k, v)) << n << ' ' << b << ' ' << i << ' ' << j;
+          ASSERT_EQ(highs[s](b, i, j), highs[s](b, j, i)) << n << ' ' << b << ' ' << i << ' ' << j;
+          if (!splits) continue;
+          ASSERT_NEAR(highs[s](b, i, j) + lows[s](b, i, j), v, exact_tolerance(k, v)) << n << ' ' << i << ' ' << j;
+          ASSERT_EQ(lows[s](b, i, j), lows[s](b, j, i)) << n << ' ' << b << ' ' << i << ' ' << j;
         }
       }
     }
   }
 }
 
-TEST_P(Products, OfManyMatricesAreAllFormed) {  // in several rounds of tiles, long ones and short ones
-  if (GetParam() == Kernel::Portable) GTEST_SKIP() << "one launch each";
-  std::vector<Stack> inputs, outputs;
-  std::vector<Product> products;
-  for (const auto& [count, n, k] : std::vector<std::array<int, 3>>{{40, 70, 16}, {90, 300, 40}}) {
-    inputs.emplace_back(count, n, k, n);
-    outputs.emplace_back(count, n, n, 1);
-    Product product{.count = count, .rows = n, .columns = n, .symmetric = true};
-    product.terms[0] = {inputs.back().operand(), inputs.back().operand(), k};
-    product.epilogue = {.high = outputs.back().there.data(),
-                        .pitch = outputs.back().pitch,
-                        .stride = int64_t{n} * outputs.back().pitch};
-    products.push_back(product);
+template <class T>
+void update_16_bits(Kernel kernel, Real type, bool has_master, int m, int n) {
+  const Stack X(2, m, n, 1), Q(2, n, n, 2);
+  std::vector<float> start(size_t(2) * m * n);
+  for (size_t i = 0; i < start.size(); ++i) start[i] = static_cast<float>(i % 17) - 8;
+  const DeviceArray<T> W(std::vector<T>(start.begin(), start.end()));
+  const DeviceArray<float> master(start), alpha(std::vector<float>{0.5f, 2});
+  Product product{.count = 2, .rows = m, .columns = n, .B_down = true};
+  product.terms[0] = {X.operand(), Q.operand(), n};
+  product.epilogue = {.alpha = 1 / 32.f,
+                      .alpha_of = alpha.data(),
+                      .weights = true,
+                      .scale = 16,
+                      .weight = type,
+                      .has_master = has_master};
+  Pointers pointers{};
+  for (int b = 0; b < 2; ++b) {
+    pointers.W[b] = W.data() + b * m * n;
+    pointers.master[b] = master.data() + b * m * n;
   }
-  ASSERT_CUDA(launch_hopper(products.data(), 2, {}, {}, 0, nullptr));
+  ASSERT_CUDA(launch(kernel, product, pointers, {.lr = {.value = 0.125}, .weight_decay = 0.5f}));
   ASSERT_CUDA(cudaDeviceSynchronize());
-  for (size_t s = 0; s < products.size(); ++s) {
-    outputs[s].fetch();
-    const auto& [count, n, k] = std::tie(products[s].count, products[s].rows, products[s].terms[0].k);
-    for (int b = 0; b < count; ++b) {
-      for (int i = 0; i < n; ++i) {
-        for (int j = 0; j <= i; ++j) {
-          const double expected = product_at(inputs[s], false, inputs[s], false, b, i, j, k);
-          ASSERT_NEAR(outputs[s](b, i, j), expected, tolerance(k, expected)) << n << ' ' << b << ' ' << i << ' ' << j;
-          ASSERT_EQ(outputs[s](b, i, j), outputs[s](b, j, i)) << n << ' ' << b << ' ' << i << ' ' << j;
+  const auto weights = W.values();
+  const auto masters = master.values();
+  for (int b = 0; b < 2; ++b) {
+    for (int i = 0; i < m; ++i) {
+      for (int j = 0; j < n; ++j) {
+        const size_t at = (size_t(b) * m + i) * n + j;
+        const double update = 0.125 * 0.5 * (b == 0 ? 0.5 : 2) * product_at(X, false, Q, true, b, i, j, n);
+        const double expected = (1 - 0.125 * 0.5) * start[at] - update;
+        const auto written = static_cast<float>(weights[at]);
+        ASSERT_NEAR(written, expected, 1e-3 + 5e-4 * std::abs(update) + std::abs(expected) / 256)
+            << m << ' ' << n << ' ' << b << ' ' << i << ' ' << j;
+        ASSERT_NEAR(masters[at], has_master ? expected : start[at], 1e-3 + 5e-4 * std::abs(update));
+        if (has_master) {
+          ASSERT_EQ(written, static_cast<float>(static_cast<T>(masters[at])));
         }
       }
+    }
+  }
+}
+
+TEST_P(Products, UpdateWeightsOf16BitsAndTheirMasters) {
+  for (const auto& [m, n] : std::vector<std::array<int, 2>>{{1, 1}, {129, 64}, {300, 260}, {70, 516}, {65, 258}}) {
+    for (const bool has_master : {false, true}) {
+      update_16_bits<__half>(GetParam(), Real::Float16, has_master, m, n);
+      update_16_bits<__nv_bfloat16>(GetParam(), Real::BFloat16, has_master, m, n);
+      if (HasFatalFailure()) return;
     }
   }
 }
