@@ -7,12 +7,14 @@ import collections
 import dataclasses
 import pathlib
 import re
+import sys
 
 import prism_optim
 import torch
 from optim_accuracy import BETA, SETS, Exact, error, literal_bf16, signal_of, update_of
-from torch import nn
-from torch.nn import functional as F
+
+sys.path.append(str(pathlib.Path(__file__).parents[2] / "bench"))
+from twin import Twin  # noqa: E402
 
 GAMMAS = (0, 1)
 
@@ -51,56 +53,10 @@ def corpus(setting):
     return torch.tensor([ranks.get(word, 0) for word in words])
 
 
-def rotated(x, cosine, sine):
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat([a * cosine - b * sine, b * cosine + a * sine], dim=-1)
-
-
-class Layer(nn.Module):
-    def __init__(self, s):
-        super().__init__()
-        self.head = s.width // s.heads
-        self.attention_norm, self.mlp_norm = nn.RMSNorm(s.width, eps=1e-6), nn.RMSNorm(s.width, eps=1e-6)
-        self.q, self.o = nn.Linear(s.width, s.width), nn.Linear(s.width, s.width, bias=False)
-        self.k, self.v = (nn.Linear(s.width, s.kv_heads * self.head) for _ in range(2))
-        self.gate, self.up = (nn.Linear(s.width, s.mlp, bias=False) for _ in range(2))
-        self.down = nn.Linear(s.mlp, s.width, bias=False)
-
-    def forward(self, x, cosine, sine):
-        n = self.attention_norm(x)
-        q, k, v = (part(n).unflatten(-1, (-1, self.head)).transpose(1, 2) for part in (self.q, self.k, self.v))
-        q, k = (rotated(part, cosine, sine).to(v.dtype) for part in (q, k))
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        x = x + self.o(attended.transpose(1, 2).flatten(2))
-        n = self.mlp_norm(x)
-        return x + self.down(F.silu(self.gate(n)) * self.up(n))
-
-
-class Decoder(nn.Module):
-    def __init__(self, s):
-        super().__init__()
-        self.embedding = nn.Embedding(s.vocab, s.width)
-        self.layers = nn.ModuleList(Layer(s) for _ in range(s.layers))
-        self.norm = nn.RMSNorm(s.width, eps=1e-6)
-        half = s.width // s.heads // 2
-        angles = torch.arange(s.context)[:, None] * 10_000.0 ** (-torch.arange(half) / half)
-        self.register_buffer("cosine", angles.cos())
-        self.register_buffer("sine", angles.sin())
-        for parameter in self.parameters():
-            if parameter.dim() == 2:
-                nn.init.normal_(parameter, std=0.02)
-
-    def forward(self, tokens):
-        x = self.embedding(tokens)
-        for layer in self.layers:
-            x = layer(x, self.cosine, self.sine)
-        return F.linear(self.norm(x), self.embedding.weight)
-
-
 def train(device, setting=Setting()):
     """Records of all hidden matrices of the first and the last layer, and the loss at each moment."""
     torch.manual_seed(0)
-    model = Decoder(setting).to(device)
+    model = Twin(dataclasses.asdict(setting)).to(device)
     optimizer = prism_optim.Mixed(model, lr=0.01, aux_lr=0.003, momentum=BETA)
     text = corpus(setting).to(device)
     choose = torch.Generator().manual_seed(0)
@@ -112,7 +68,7 @@ def train(device, setting=Setting()):
         starts = torch.randint(len(text) - setting.context - 1, (setting.batch,), generator=choose).to(device)
         tokens = text[starts[:, None] + window]
         with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=torch.device(device).type == "cuda"):
-            loss = F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1).float(), tokens[:, 1:].flatten())
+            loss = model(tokens)
         optimizer.zero_grad()
         loss.backward()
         if step in setting.moments:

@@ -140,6 +140,25 @@ def test_killed_at_twenty_moments_a_run_resumes_bit_for_bit(settings, whole, tmp
     assert interrupted >= 10
 
 
+@pytest.mark.gpu
+def test_on_a_gpu_a_deterministic_run_repeats_and_resumes_bit_for_bit_with_a_graph_and_without(settings, tmp_path):
+    def on_gpu(name, **changes):
+        return settings(tmp_path / name, run__device="cuda", train__deterministic="true", model__width=128, **changes)
+
+    run(*on_gpu("whole"))
+    run(*on_gpu("again"))
+    run(*on_gpu("eager", train__graph="false"))
+    process = start(*on_gpu("killed"))
+    while process.poll() is None and not list((tmp_path / "killed").glob("checkpoints/step-????????")):
+        time.sleep(0.01)
+    process.kill()
+    process.communicate()
+    run(*on_gpu("killed"), "--resume")
+    for name in ("again", "killed"):
+        assert_same_run(tmp_path / "whole", tmp_path / name)
+    assert without_timings(json_lines(tmp_path / "whole/metrics.jsonl")) == without_timings(json_lines(tmp_path / "eager/metrics.jsonl"))
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_ends_the_run(settings, tmp_path, whole, number):
     out = tmp_path / "run"
