@@ -282,7 +282,8 @@ __device__ __forceinline__ void multiply_tiles(const Launch& launch, Shared& sha
     const bool adds = more && stack.epilogue.C1 != nullptr;
     float sums[128];
     multiply<A_down, B_down>(sums, needed_strips(stack, tile, row0), more ? stack.depths[0] + stack.depths[1] : 0,
-                             group, shared, ring, kStrips + (adds ? kPartsOfC1 : 0), [&](int part) {
+                             chunk_of_rows(stack, tile, row0, group), shared, ring, kStrips + (adds ? kPartsOfC1 : 0),
+                             [&](int part) {
                                if (part < kStrips) {
                                  write_pairs(pairs, part, launch, finished, strips, group);
                                } else {

@@ -33,6 +33,7 @@ struct Stack {
   int rows, columns;
   int depths[2];  // stages of each term; 0 for none
   bool symmetric;
+  bool square;  // the columns' operand is the rows'
   Epilogue epilogue;
 };
 
@@ -101,6 +102,11 @@ __device__ __forceinline__ int index_of(int round) {
   return round * clusters + (round % 2 == 0 ? mine : clusters - 1 - mine);
 }
 
+// Whether the rows' operand of a tile is part of the columns' and need not come itself.
+__device__ __forceinline__ bool shares_operand(const Stack& stack, const Tile& tile) {
+  return stack.square && stack.symmetric && tile.row[0] < tile.column + kColumns;
+}
+
 // Whether a strip of 64×64 has something to be written: not outside, and not above the diagonal of a symmetric result.
 __device__ __forceinline__ bool is_needed(const Stack& stack, int row0, int column0) {
   return row0 < stack.rows && column0 < stack.columns && !(stack.symmetric && row0 < column0);
@@ -151,12 +157,13 @@ __device__ __forceinline__ void load_tiles(const Launch& launch, Shared& shared,
   for (int round = 0, index = index_of(0); index < launch.tiles; index = index_of(++round)) {
     const Tile tile = find_tile(launch, index, rank);
     const Stack& stack = launch.stacks[tile.stack];
+    const bool shares = shares_operand(stack, tile);
     for (int t = 0; t < 2; ++t) {
       for (int d = 0; d < stack.depths[t]; ++d, ring.advance()) {
         hopper::barrier_wait(&shared.empty[ring.stage], ring.parity ^ 1);
         uint64_t* full = &shared.full[ring.stage];
-        hopper::barrier_expect(full, kChunks * kChunk);
-        load_rows<A_down>(&stack.A[t], shared.stages[ring.stage], full, tile, d * kDepth);
+        hopper::barrier_expect(full, (shares ? kChunks - kRows / 64 : kChunks) * kChunk);
+        if (!shares) load_rows<A_down>(&stack.A[t], shared.stages[ring.stage], full, tile, d * kDepth);
         load_columns<B_down>(&stack.B[t], shared.stages[ring.stage] + kRows / 64, full, tile, d * kDepth, rank);
       }
     }
@@ -184,17 +191,23 @@ __device__ __forceinline__ void multiply_stage(float (&sums)[128], uint64_t A, u
   hopper::wgmma_commit();
 }
 
-// sums ← the product of the next `depth` stages, its first `strips` strips. While the tensor cores work on a stage,
-// does some other work: `meanwhile` is called for each of its parts in turn, evenly over the stages.
+// The chunk of a stage that holds a warpgroup's rows.
+__device__ __forceinline__ int chunk_of_rows(const Stack& stack, const Tile& tile, int row0, int group) {
+  return shares_operand(stack, tile) ? kRows / 64 + (row0 - tile.column) / 64 : group;
+}
+
+// sums ← the product of the next `depth` stages, its first `strips` strips, of the rows in `chunk`. While the tensor
+// cores work on a stage, does some other work: `meanwhile` is called for each of its parts in turn, evenly over the
+// stages.
 template <bool A_down, bool B_down, class Meanwhile>
-__device__ __forceinline__ void multiply(float (&sums)[128], int strips, int depth, int group, Shared& shared,
+__device__ __forceinline__ void multiply(float (&sums)[128], int strips, int depth, int chunk, Shared& shared,
                                          Ring& ring, int parts, Meanwhile&& meanwhile) {
   const bool signals = threadIdx.x % kGroup == 0;
   int previous = 0, part = 0;
   for (int d = 0; d < depth || part < parts; ++d) {
     if (d < depth) {
       hopper::barrier_wait(&shared.full[ring.stage], ring.parity);
-      const uint64_t A = hopper::descriptor(hopper::shared_address(shared.stages[ring.stage][group]), kChunk);
+      const uint64_t A = hopper::descriptor(hopper::shared_address(shared.stages[ring.stage][chunk]), kChunk);
       const uint64_t B = hopper::descriptor(hopper::shared_address(shared.stages[ring.stage][kRows / 64]), kChunk);
       switch (strips) {
         case 1:

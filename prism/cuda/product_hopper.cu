@@ -124,6 +124,9 @@ cudaError_t make_stack(EncodeTensorMap encode, Stack& stack, const Product& prod
   stack.tiles_of_one = product.symmetric ? triangle(row_tiles) : row_tiles * stack.column_tiles;
   stack.tiles = product.count * stack.tiles_of_one;
   stack.symmetric = product.symmetric;
+  stack.square = product.A_down == product.B_down;
+  for (int t = 0; t < product.term_count; ++t)
+    stack.square = stack.square && product.terms[t].A.data == product.terms[t].B.data;
   stack.epilogue = product.epilogue;
   return make_maps(encode, stack, product);
 }
