@@ -113,10 +113,13 @@ TEST_P(Products, OfSymmetricStacksAreExactlySymmetric) {
 }
 
 TEST_P(Products, AddAMatrixAndAMultipleOfTheIdentity) {
-  for (const int n : {1, 7, 129, 260, 520}) {
-    for (const bool symmetric : {false, true}) {
-      const Stack A(2, n, n, 1, true), C(2, n, n, 2, true), E(2, n, n, 4, true);
+  for (const int n : {1, 7, 129, 260, 300, 520}) {
+    // A symmetric product is a square here; the matrix that is added may be the rows' operand.
+    for (const auto& [symmetric, own] :
+         std::vector<std::array<bool, 2>>{{false, false}, {true, false}, {false, true}, {true, true}}) {
+      const Stack A(2, n, n, 1, true), other(2, n, n, 2, true), E(2, n, n, 4, true);
       const Stack& B = symmetric ? A : E;
+      const Stack& C = own ? A : other;
       Stack high(2, n, n, 5), low(2, n, n, 6);
       Product product{.count = 2, .rows = n, .columns = n, .symmetric = symmetric};
       product.terms[0] = {A.operand(), B.operand(), n};
