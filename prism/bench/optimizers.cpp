@@ -10,6 +10,7 @@
 #include "prism/bench/timing.h"
 #include "prism/io/error.h"
 #include "prism/optim/registry.h"
+#include "prism/train/device_work.h"
 #include "prism/train/summary.h"
 #include "prism/train/trainer.h"
 
@@ -94,7 +95,7 @@ StepTime measure(const Entrant& entrant, const std::vector<Tensor>& parameters, 
     for (int64_t i = 0; i < entrant.cycle; ++i) optimizer->step();
   };
   for (int i = 0; i < kWarmUp; ++i) optimizer->step();
-  synchronize(device);
+  train::synchronize(device);
   if (!device.is_cpu()) reset_peak(device);
 
   std::vector<Shape> shapes;

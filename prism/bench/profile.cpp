@@ -7,7 +7,7 @@
 #include <map>
 #include <numeric>
 
-#include "prism/bench/timing.h"
+#include "prism/train/device_work.h"
 
 namespace prism::bench {
 namespace {
@@ -31,7 +31,7 @@ std::string short_name(std::string name) {
 }  // namespace
 
 std::vector<Span> profile(at::Device device, const std::function<void()>& work) {
-  synchronize(device);
+  train::synchronize(device);
   setenv("KINETO_LOG_LEVEL", kSilent, /*overwrite=*/0);
   const ProfilerConfig config(ProfilerState::KINETO);
   const std::set<ActivityType> activities{device.is_cpu() ? ActivityType::CPU : ActivityType::CUDA};
@@ -39,7 +39,7 @@ std::vector<Span> profile(at::Device device, const std::function<void()>& work) 
   kineto::enableProfiler(config, activities);
   try {
     work();
-    synchronize(device);
+    train::synchronize(device);
   } catch (...) {
     kineto::disableProfiler();
     throw;

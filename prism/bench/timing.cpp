@@ -11,6 +11,7 @@
 
 #include "prism/cuda/device.h"
 #include "prism/cuda/launch.h"
+#include "prism/train/device_work.h"
 #include "prism/train/machine.h"
 
 namespace prism::bench {
@@ -44,10 +45,6 @@ std::string device_name(at::Device device) {
   return name.empty() ? device.str() : name;
 }
 
-void synchronize(at::Device device) {
-  if (!device.is_cpu()) at::accelerator::synchronizeDevice(device.index());
-}
-
 struct OwnStream::Guard {
   explicit Guard(at::Device device)
       : stream(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device)) {}
@@ -56,7 +53,7 @@ struct OwnStream::Guard {
 
 OwnStream::OwnStream(at::Device device) {
   if (device.is_cpu()) return;
-  synchronize(device);
+  train::synchronize(device);
   guard_ = std::make_unique<Guard>(device);
 }
 OwnStream::~OwnStream() = default;
@@ -71,7 +68,7 @@ std::vector<double> time_calls(at::Device device, int64_t repeats, const std::fu
     call();
     end.back().record(stream);
   }
-  synchronize(device);
+  train::synchronize(device);
   std::vector<double> times;
   for (size_t i = 0; i < begin.size(); ++i) times.push_back(begin[i].elapsedTime(end[i]));
   return times;

@@ -12,9 +12,6 @@ namespace prism::bench {
 // "NVIDIA H200", or the processor's name with its threads.
 std::string device_name(at::Device device);
 
-// Waits until the device has done everything.
-void synchronize(at::Device device);
-
 // Work on a GPU goes to a stream of its own while this lives, so that it can be captured; the CPU has nothing to
 // change.
 class OwnStream {

@@ -21,10 +21,7 @@ class PlainWork : public DeviceWork {
     marks_[mark] = Clock::now();
   }
 
-  void wait() override {
-    if (device_.is_cpu()) return;
-    c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.has_index() ? device_.index() : 0);
-  }
+  void wait() override { synchronize(device_); }
 
   double milliseconds() const override {
     return std::chrono::duration<double, std::milli>(marks_[kAfter] - marks_[kBefore]).count();
@@ -39,6 +36,11 @@ class PlainWork : public DeviceWork {
 };
 
 }  // namespace
+
+void synchronize(at::Device device) {
+  if (device.is_cpu()) return;
+  c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.has_index() ? device.index() : 0);
+}
 
 std::unique_ptr<DeviceWork> plain_work(at::Device device) { return std::make_unique<PlainWork>(device); }
 

@@ -8,6 +8,8 @@
 
 namespace prism::train {
 
+void synchronize(at::Device device);  // waits until the device has done everything; nothing on the CPU
+
 // The same work on a device, again and again, on tensors that stay where they are. `prepare` runs every time; `work`
 // runs the first time, and where a graph is wanted and there is CUDA it is captured the second time and replayed from
 // then on: what it does on the host, such as the choice of memory, happens only then.
