@@ -71,8 +71,9 @@ TEST(Peers, AreMeasuredByTheProgramThatKnowsThem) {
   const ShapeSet set{"small", {{4, 4}}, {}};
   std::string missing;
   for (int round = 0; round < 2; ++round) {
-    const auto rows =
-        peers.measure(set, at::kCPU, 3, {}, [&](const auto& name, const auto& why) { missing = name + ": " + why; });
+    const auto rows = peers.measure(set, at::kCPU, 3, {}, [&](const auto& name, const auto& why) {
+      missing.assign(name).append(": ").append(why);
+    });
     ASSERT_EQ(rows.size(), 1U);
     EXPECT_EQ(rows[0].name, "theirs");
     EXPECT_FALSE(rows[0].ours);

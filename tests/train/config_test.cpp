@@ -84,7 +84,7 @@ TEST(TrainConfig, NamesWhatCannotBe) {
       {{}, "data.path: expected"},
   };
   for (const auto& [settings, expected] : cases) {
-    const auto message = io::message_of<Error>([&] { train::check(with(settings)); });
+    const auto message = io::message_of<Error>([&wanted = settings] { train::check(with(wanted)); });
     EXPECT_NE(message.find(expected), std::string::npos) << message;
   }
 }

@@ -1,5 +1,6 @@
 #include "prism/train/trainer.h"
 
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -41,12 +42,13 @@ bool all_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& 
 
 class TrainerTest : public testing::Test {
  protected:
-  SmallRun small;
-  train::Dataset dataset = small.dataset();
+  SmallRun small_;
+  train::Dataset dataset_ = small_.dataset();
 };
 
 TEST_F(TrainerTest, FollowsTheScheduleForBothRates) {
-  auto trainer = make_trainer(completed(small.config({"optimizer.lr=0.1", "optimizer.aux_lr=0.01"}), dataset), dataset);
+  auto trainer =
+      make_trainer(completed(small_.config({"optimizer.lr=0.1", "optimizer.aux_lr=0.01"}), dataset_), dataset_);
   EXPECT_DOUBLE_EQ(trainer.step(1).lr, 0.05);
   const auto peak = trainer.step(2);
   EXPECT_DOUBLE_EQ(peak.lr, 0.1);
@@ -55,7 +57,7 @@ TEST_F(TrainerTest, FollowsTheScheduleForBothRates) {
 }
 
 TEST_F(TrainerTest, AStepThatIsNotFiniteChangesNothingAndNamesTheParameter) {
-  auto trainer = make_trainer(completed(small.config(), dataset), dataset);
+  auto trainer = make_trainer(completed(small_.config(), dataset_), dataset_);
   trainer.step(1);
   auto weight = trainer.model().named_parameters()[5].second;
   const auto name = trainer.model().named_parameters()[5].first;
@@ -82,21 +84,21 @@ TEST_F(TrainerTest, AStepThatIsNotFiniteChangesNothingAndNamesTheParameter) {
 }
 
 TEST_F(TrainerTest, EvaluatesTheSameHoweverTheSequencesAreGrouped) {
-  const auto one = make_trainer(completed(small.config({"train.batch=1"}), dataset), dataset).evaluate();
-  const auto four = make_trainer(completed(small.config({"train.batch=4"}), dataset), dataset).evaluate();
+  const auto one = make_trainer(completed(small_.config({"train.batch=1"}), dataset_), dataset_).evaluate();
+  const auto four = make_trainer(completed(small_.config({"train.batch=4"}), dataset_), dataset_).evaluate();
   EXPECT_NEAR(one, four, 1e-5);
 }
 
 TEST_F(TrainerTest, GoesOnFromACheckpointBitForBit) {
-  const auto config = completed(small.config({"optimizer.covariance=ema"}), dataset);
-  auto straight = make_trainer(config, dataset);
+  const auto config = completed(small_.config({"optimizer.covariance=ema"}), dataset_);
+  auto straight = make_trainer(config, dataset_);
   for (int64_t step = 1; step <= 3; ++step) straight.step(step);
   train::RunState state;
   state.step = 3;
-  train::save_checkpoint(small.folder.path() / "run", straight, state, 2);
+  train::save_checkpoint(small_.folder.path() / "run", straight, state, 2);
 
-  auto resumed = make_trainer(config, dataset);
-  const auto loaded = train::load_checkpoint(small.folder.path() / "run", resumed);
+  auto resumed = make_trainer(config, dataset_);
+  const auto loaded = train::load_checkpoint(small_.folder.path() / "run", resumed);
   ASSERT_TRUE(loaded.state);
   EXPECT_EQ(loaded.state->step, 3);
   for (int64_t step = 4; step <= 6; ++step) {
@@ -109,7 +111,7 @@ TEST_F(TrainerTest, GoesOnFromACheckpointBitForBit) {
 }
 
 TEST_F(TrainerTest, ClipsTheGradientToTheNormThatIsAsked) {
-  auto trainer = make_trainer(completed(small.config({"train.clip=0.001"}), dataset), dataset);
+  auto trainer = make_trainer(completed(small_.config({"train.clip=0.001"}), dataset_), dataset_);
   const auto record = trainer.step(1);
   EXPECT_GT(record.grad_norm, 0.01);
   double squares = 0;
@@ -119,7 +121,7 @@ TEST_F(TrainerTest, ClipsTheGradientToTheNormThatIsAsked) {
 }
 
 TEST_F(TrainerTest, WeighsTheHiddenMatricesAlone) {
-  const auto trainer = make_trainer(completed(small.config(), dataset), dataset);
+  const auto trainer = make_trainer(completed(small_.config(), dataset_), dataset_);
   double squares = 0;
   for (const auto& [name, tensor] : trainer.model().named_parameters()) {
     if (name.find("_proj.weight") != std::string::npos) squares += std::pow(tensor.norm().item<double>(), 2);
