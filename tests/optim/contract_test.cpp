@@ -33,6 +33,7 @@ std::vector<Case> cases() {
   return list;
 }
 
+// GoogleTest looks for this name. NOLINTNEXTLINE(readability-identifier-naming)
 void PrintTo(const Case& item, std::ostream* stream) { *stream << item.label << ' ' << item.options; }
 
 class Contract : public ::testing::TestWithParam<Case> {
