@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <random>
 
 #include "prism/data/cut.h"
@@ -213,8 +215,8 @@ TEST(JsonLines, RefuseOtherLinesWithFileLineExpectedAndGot) {
   const TemporaryFolder folder;
   for (const auto& [line, got] : cases) {
     const auto path = write(folder / "a.jsonl", "{\"text\": \"fine\"}\n\n" + line + "\n");
-    EXPECT_TRUE(
-        contains(reading_error(path), path + " line 3: expected a JSON object with a string field \"text\", " + got));
+    const auto expected = fmt::format("{} line 3: expected a JSON object with a string field \"text\", {}", path, got);
+    EXPECT_TRUE(contains(reading_error(path), expected));
   }
 }
 
