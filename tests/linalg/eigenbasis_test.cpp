@@ -11,7 +11,7 @@ using test::random;
 
 Tensor identity_like(const Tensor& A) { return at::eye(A.size(-1), A.options()).expand_as(A); }
 
-Tensor with_eigenvalues(const Tensor& V, std::vector<double> lambda) {
+Tensor with_eigenvalues(const Tensor& V, const std::vector<double>& lambda) {
   return (V * at::tensor(lambda, at::kDouble)).matmul(V.mT());
 }
 

@@ -25,7 +25,7 @@ TEST(ModelConfig, CountsOfThePresetsAreThoseOfTheFormula) {
     const int64_t vectors = config.layers * (2 * config.width + config.width + 2 * keys) + config.width;
     EXPECT_EQ(config.parameters(), matrices.at(name) + vectors + 16384 * config.width) << name;
     config.tied = false;
-    EXPECT_EQ(config.parameters(), matrices.at(name) + vectors + 2 * 16384 * config.width) << name;
+    EXPECT_EQ(config.parameters(), matrices.at(name) + vectors + int64_t{2} * 16384 * config.width) << name;
   }
   EXPECT_EQ(preset("22m").matrix_parameters(), 22544384);
   EXPECT_EQ(preset("1b").matrix_parameters(), 1082130432);
@@ -61,7 +61,7 @@ TEST(InitialWeights, AreAFunctionOfSeedNameAndPlaceAlone) {
   EXPECT_FALSE(value.equal(initial_value(shape, config, 6)));
   EXPECT_FALSE(value.equal(initial_value({"model.layers.1.mlp.up_proj.weight", {52, 40}}, config, 5)));
   // A longer tensor begins with the same numbers, an odd count loses only the last.
-  const at::Tensor longer = initial_value({shape.name, {52 * 40 + 3}}, config, 5);
+  const at::Tensor longer = initial_value({shape.name, {int64_t{52} * 40 + 3}}, config, 5);
   EXPECT_TRUE(longer.narrow(0, 0, 52 * 40).equal(value.flatten()));
   // Recorded: a run must start from the same weights whatever the version of torch.
   EXPECT_NEAR(value.flatten()[0].item<float>(), 0.0320996754F, 1e-9);

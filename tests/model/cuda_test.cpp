@@ -220,7 +220,7 @@ TEST_F(CudaOps, CrossEntropyAndItsGradientAreThePlainOnes) {
 }
 
 TEST_F(CudaOps, WhatIsNotANumberOrNoTokenComesThrough) {
-  const auto loss = [](at::Tensor z, int64_t target) {
+  const auto loss = [](const at::Tensor& z, int64_t target) {
     return ops::cuda::cross_entropy_(z, torch::tensor({target}, torch::kLong).cuda(), true).item<double>();
   };
   auto z = torch::randn({1, 400}, torch::kCUDA);

@@ -95,17 +95,18 @@ TEST(Sampler, RefusesImpossibleOptionsAndBrokenLogits) {
 
 class Generate : public testing::Test {
  protected:
-  const ModelConfig config = tiny(/*tied=*/false);
-  const Qwen2 model = random_model(config);
-  const std::vector<uint32_t> prompt = {3, 14, 15, 9};
+  const ModelConfig config_ = tiny(/*tied=*/false);
+  const Qwen2 model_ = random_model(config_);
+  const std::vector<uint32_t> prompt_ = {3, 14, 15, 9};
 
   // Without a cache: the whole text anew for every token.
   std::vector<uint32_t> slow_greedy(std::vector<int64_t> text, int64_t tokens) const {
     const torch::NoGradGuard no_gradients;
     std::vector<uint32_t> drawn;
     for (int64_t i = 0; i < tokens; ++i) {
-      if (static_cast<int64_t>(text.size()) > config.context) text.erase(text.begin(), text.end() - config.context / 2);
-      const auto logits = model.forward(torch::tensor(text).unsqueeze(0))[0][-1];
+      if (static_cast<int64_t>(text.size()) > config_.context)
+        text.erase(text.begin(), text.end() - config_.context / 2);
+      const auto logits = model_.forward(torch::tensor(text).unsqueeze(0))[0][-1];
       text.push_back(logits.argmax().item<int64_t>());
       drawn.push_back(static_cast<uint32_t>(text.back()));
     }
@@ -114,16 +115,16 @@ class Generate : public testing::Test {
 };
 
 TEST_F(Generate, WithTheCacheIsTheSameAsWithout) {
-  const auto actual = generate(model, prompt, {.tokens = 20, .temperature = 0});
+  const auto actual = generate(model_, prompt_, {.tokens = 20, .temperature = 0});
   EXPECT_EQ(actual, slow_greedy({3, 14, 15, 9}, 20));
   EXPECT_GT(std::set<uint32_t>(actual.begin(), actual.end()).size(), 2);
 }
 
 TEST_F(Generate, GoesOnPastTheContextFromItsLastHalf) {
-  EXPECT_EQ(generate(model, prompt, {.tokens = 100, .temperature = 0}), slow_greedy({3, 14, 15, 9}, 100));
+  EXPECT_EQ(generate(model_, prompt_, {.tokens = 100, .temperature = 0}), slow_greedy({3, 14, 15, 9}, 100));
   std::vector<uint32_t> longer(50);
   std::iota(longer.begin(), longer.end(), 1);
-  EXPECT_EQ(generate(model, longer, {.tokens = 10, .temperature = 0}),
+  EXPECT_EQ(generate(model_, longer, {.tokens = 10, .temperature = 0}),
             slow_greedy(std::vector<int64_t>(longer.begin(), longer.end()), 10));
 }
 
@@ -131,30 +132,30 @@ TEST_F(Generate, ASeedDecidesTheText) {
   const GenerateOptions options = {.tokens = 30, .temperature = 2, .top_k = 40, .top_p = 0.95, .seed = 9};
   GenerateOptions other = options;
   other.seed = 10;
-  EXPECT_EQ(generate(model, prompt, options), generate(model, prompt, options));
-  EXPECT_NE(generate(model, prompt, options), generate(model, prompt, other));
+  EXPECT_EQ(generate(model_, prompt_, options), generate(model_, prompt_, options));
+  EXPECT_NE(generate(model_, prompt_, options), generate(model_, prompt_, other));
 }
 
 TEST_F(Generate, EndsAtTheStopTokenOrWhenToldTo) {
-  const auto whole = generate(model, prompt, {.tokens = 20, .temperature = 0});
+  const auto whole = generate(model_, prompt_, {.tokens = 20, .temperature = 0});
   const uint32_t stop = whole[5];
   const auto first = std::find(whole.begin(), whole.end(), stop) + 1;
-  EXPECT_EQ(generate(model, prompt, {.tokens = 20, .temperature = 0}, stop),
+  EXPECT_EQ(generate(model_, prompt_, {.tokens = 20, .temperature = 0}, stop),
             std::vector<uint32_t>(whole.begin(), first));
   std::vector<uint32_t> seen;
-  const auto three = generate(model, prompt, {.tokens = 20, .temperature = 0}, {}, [&](uint32_t token) {
+  const auto three = generate(model_, prompt_, {.tokens = 20, .temperature = 0}, {}, [&](uint32_t token) {
     seen.push_back(token);
     return seen.size() < 3;
   });
   EXPECT_EQ(three, std::vector<uint32_t>(whole.begin(), whole.begin() + 3));
   EXPECT_EQ(seen, three);
-  EXPECT_TRUE(generate(model, prompt, {.tokens = 0}).empty());
+  EXPECT_TRUE(generate(model_, prompt_, {.tokens = 0}).empty());
 }
 
 TEST_F(Generate, RefusesAPromptItCannotRead) {
-  EXPECT_EQ(refusal([&] { generate(model, {}, {}); }), "the prompt needs at least one token");
+  EXPECT_EQ(refusal([&] { generate(model_, {}, {}); }), "the prompt needs at least one token");
   EXPECT_EQ(refusal([&] {
-              generate(model, std::vector<uint32_t>{1, 61}, {});
+              generate(model_, std::vector<uint32_t>{1, 61}, {});
             }),
             "the prompt has token 61, the model knows 61 tokens");
 }

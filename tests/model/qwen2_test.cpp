@@ -19,58 +19,58 @@ struct Shape {
 
 class Shapes : public testing::TestWithParam<Shape> {
  protected:
-  const ModelConfig config = tiny(GetParam().tied, GetParam().kv_heads);
-  const Qwen2 model = random_model(config);
+  const ModelConfig config_ = tiny(GetParam().tied, GetParam().kv_heads);
+  const Qwen2 model_ = random_model(config_);
 };
 INSTANTIATE_TEST_SUITE_P(Qwen2, Shapes,
                          testing::Values(Shape{true, 2}, Shape{false, 1}, Shape{true, 4}, Shape{false, 2}));
 
 TEST_P(Shapes, TheLossIsTheCrossEntropyOfTheLogits) {
-  const auto tokens = random_tokens(config, 3, 17);
-  const auto logits = model.forward(tokens.narrow(1, 0, 16));
-  ASSERT_EQ(logits.sizes(), (std::vector<int64_t>{3, 16, config.vocab}));
+  const auto tokens = random_tokens(config_, 3, 17);
+  const auto logits = model_.forward(tokens.narrow(1, 0, 16));
+  ASSERT_EQ(logits.sizes(), (std::vector<int64_t>{3, 16, config_.vocab}));
   const auto expected =
       torch::nn::functional::cross_entropy(logits.flatten(0, 1).to(torch::kDouble), tokens.narrow(1, 1, 16).flatten());
-  EXPECT_CLOSE(model.loss(tokens), expected, 1e-6);
+  EXPECT_CLOSE(model_.loss(tokens), expected, 1e-6);
   const torch::NoGradGuard no_gradients;
-  EXPECT_CLOSE(model.loss(tokens), expected, 1e-6);
+  EXPECT_CLOSE(model_.loss(tokens), expected, 1e-6);
 }
 
 // The logits' own gradients come by another way than the loss's: through autograd's linear and cross_entropy.
 TEST_P(Shapes, TheLossHasTheGradientsOfTheCrossEntropyOfTheLogits) {
-  const auto tokens = random_tokens(config, 3, 17);
-  const auto actual = gradients(model, tokens);
-  for (const auto& [name, parameter] : model.named_parameters()) parameter.mutable_grad().reset();
-  torch::nn::functional::cross_entropy(model.forward(tokens.narrow(1, 0, 16)).flatten(0, 1),
+  const auto tokens = random_tokens(config_, 3, 17);
+  const auto actual = gradients(model_, tokens);
+  for (const auto& [name, parameter] : model_.named_parameters()) parameter.mutable_grad().reset();
+  torch::nn::functional::cross_entropy(model_.forward(tokens.narrow(1, 0, 16)).flatten(0, 1),
                                        tokens.narrow(1, 1, 16).flatten())
       .backward();
   for (size_t i = 0; i < actual.size(); ++i) {
-    SCOPED_TRACE(model.named_parameters()[i].first);
-    EXPECT_CLOSE(actual[i], model.named_parameters()[i].second.grad(), 2e-6);
+    SCOPED_TRACE(model_.named_parameters()[i].first);
+    EXPECT_CLOSE(actual[i], model_.named_parameters()[i].second.grad(), 2e-6);
   }
 }
 
 TEST_P(Shapes, RecomputationGivesTheSameBits) {
-  Qwen2 recomputing = random_model(config);
+  Qwen2 recomputing = random_model(config_);
   recomputing.set_recompute(true);
-  const auto tokens = random_tokens(config, 2, 20);
-  EXPECT_SAME(recomputing.loss(tokens), model.loss(tokens));
-  const auto expected = gradients(model, tokens), actual = gradients(recomputing, tokens);
+  const auto tokens = random_tokens(config_, 2, 20);
+  EXPECT_SAME(recomputing.loss(tokens), model_.loss(tokens));
+  const auto expected = gradients(model_, tokens), actual = gradients(recomputing, tokens);
   for (size_t i = 0; i < expected.size(); ++i) {
-    SCOPED_TRACE(model.named_parameters()[i].first);
+    SCOPED_TRACE(model_.named_parameters()[i].first);
     EXPECT_SAME(actual[i], expected[i]);
   }
 }
 
 TEST_P(Shapes, WithACacheTheLogitsAreTheSameHoweverTheTextIsCut) {
-  const auto ids = random_tokens(config, 2, 24);
+  const auto ids = random_tokens(config_, 2, 24);
   const torch::NoGradGuard no_gradients;
-  const auto expected = model.forward(ids);
+  const auto expected = model_.forward(ids);
   for (const std::vector<int64_t>& pieces : {std::vector<int64_t>{24}, {1, 23}, {7, 1, 1, 15}, {20, 3, 1}}) {
-    KvCache cache(model, 2, 24);
+    KvCache cache(model_, 2, 24);
     int64_t first = 0;
     for (const int64_t piece : pieces) {
-      const auto logits = model.forward(ids.narrow(1, first, piece), cache);
+      const auto logits = model_.forward(ids.narrow(1, first, piece), cache);
       EXPECT_CLOSE(logits, expected.narrow(1, first, piece), 1e-5);
       EXPECT_EQ(cache.length(), first += piece);
     }
@@ -78,26 +78,26 @@ TEST_P(Shapes, WithACacheTheLogitsAreTheSameHoweverTheTextIsCut) {
 }
 
 TEST_P(Shapes, TheLastLogitsAreTheLastRow) {
-  const auto ids = random_tokens(config, 2, 9);
-  KvCache cache(model, 2, 12);
+  const auto ids = random_tokens(config_, 2, 9);
+  KvCache cache(model_, 2, 12);
   const torch::NoGradGuard no_gradients;
-  EXPECT_CLOSE(model.next_logits(ids, cache), model.forward(ids).select(1, -1), 1e-6);
+  EXPECT_CLOSE(model_.next_logits(ids, cache), model_.forward(ids).select(1, -1), 1e-6);
   EXPECT_EQ(cache.length(), 9);
 }
 
 TEST_P(Shapes, NoTokenSeesWhatFollowsIt) {
-  auto ids = random_tokens(config, 1, 12);
+  auto ids = random_tokens(config_, 1, 12);
   const torch::NoGradGuard no_gradients;
-  const auto before = model.forward(ids);
+  const auto before = model_.forward(ids);
   ids.narrow(1, 8, 4).zero_();
-  const auto after = model.forward(ids);
+  const auto after = model_.forward(ids);
   EXPECT_SAME(after.narrow(1, 0, 8), before.narrow(1, 0, 8));
   EXPECT_GT((after - before).narrow(1, 8, 4).abs().max().item<double>(), 1e-3);
 }
 
 TEST_P(Shapes, AStepOfAnOptimizerMovesWhatTheModelComputesWith) {
-  Qwen2 trained = random_model(config);
-  const auto tokens = random_tokens(config, 4, 20);
+  Qwen2 trained = random_model(config_);
+  const auto tokens = random_tokens(config_, 4, 20);
   prism::Mixed optimizer(trained.named_parameters(), PrismOptions(0.02), AdamWOptions(0.01));
   const double before = trained.loss(tokens).item<double>();
   for (int step = 0; step < 20; ++step) {
