@@ -185,7 +185,7 @@ TEST(Shapes, StridedInputIsReadRightAndLeftUntouched) {
 }
 
 TEST(Shapes, TheGpuGivesWhatTheCpuGives) {
-  if (!at::Context::hasCUDA()) GTEST_SKIP() << "no CUDA device";
+  if (!at::hasCUDA()) GTEST_SKIP() << "no CUDA device";
   const Tensor T = random({3, 48, 32}, 19);
   const Tensor D = random({3, 48, 32}, 20);
   for (const auto& [name, apply] : cases()) {

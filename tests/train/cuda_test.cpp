@@ -18,27 +18,27 @@ namespace {
 class CudaTrainer : public testing::Test {
  protected:
   void SetUp() override {
-    if (!at::globalContext().hasCUDA()) GTEST_SKIP() << "needs a GPU";
+    if (!at::hasCUDA()) GTEST_SKIP() << "needs a GPU";
     setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);
     at::globalContext().setDeterministicAlgorithms(true, false);
-    dataset.emplace(small.dataset());
+    dataset_.emplace(small_.dataset());
   }
   void TearDown() override { at::globalContext().setDeterministicAlgorithms(false, false); }
 
   io::Config config(std::vector<std::string> settings) const {
     settings.insert(settings.begin(), {"model.width=128", "model.heads=4", "model.mlp=192", "run.device=cuda"});
-    auto config = small.config(settings);
-    train::resolve(config, dataset->tokenizer.size());
+    auto config = small_.config(settings);
+    train::resolve(config, dataset_->tokenizer.size());
     return config;
   }
 
   Trainer make(const std::vector<std::string>& settings) const {
     const auto complete = config(settings);
-    return {complete, *dataset, model::Qwen2(train::model_config(complete, dataset->tokenizer.size()), 1, at::kCUDA)};
+    return {complete, *dataset_, model::Qwen2(train::model_config(complete, dataset_->tokenizer.size()), 1, at::kCUDA)};
   }
 
-  SmallRun small;
-  std::optional<train::Dataset> dataset;
+  SmallRun small_;
+  std::optional<train::Dataset> dataset_;
 };
 
 void expect_equal(const Trainer& left, const Trainer& right) {
@@ -92,9 +92,9 @@ TEST_F(CudaTrainer, GoesOnFromACheckpointBitForBit) {
   for (int64_t step = 1; step <= 3; ++step) straight.step(step);
   train::RunState state;
   state.step = 3;
-  train::save_checkpoint(small.folder.path() / "run", straight, state, 2);
+  train::save_checkpoint(small_.folder.path() / "run", straight, state, 2);
   Trainer resumed = make(settings);
-  ASSERT_TRUE(train::load_checkpoint(small.folder.path() / "run", resumed).state);
+  ASSERT_TRUE(train::load_checkpoint(small_.folder.path() / "run", resumed).state);
   expect_equal_steps(straight, resumed, 4, 7);
   expect_equal(straight, resumed);
 }
