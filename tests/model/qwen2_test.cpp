@@ -178,8 +178,9 @@ TEST(LinearCrossEntropy, DoesNotDependOnThePieces) {
   const auto exact = torch::nn::functional::cross_entropy(h_exact.mm(H_exact.t()), targets);
   const auto expected = torch::autograd::grad({exact * 3}, {h_exact, H_exact});
   EXPECT_CLOSE(loss, exact, 1e-6);
+  // Sums of 9000 float32 exponentials, in the order that the compiler chose: √9000 roundings, and twice that.
   for (size_t i = 0; i < 2; ++i)
-    EXPECT_LT((actual[i] - expected[i]).norm().item<double>(), 4e-6 * expected[i].norm().item<double>());
+    EXPECT_LT((actual[i] - expected[i]).norm().item<double>(), 1.2e-5 * expected[i].norm().item<double>());
 }
 
 TEST(LinearCrossEntropy, NeverHoldsAllLogits) {
