@@ -24,9 +24,6 @@ __device__ inline void barrier_expect(uint64_t* barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                : "memory");
 }
-__device__ inline void barrier_arrive(uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
-}
 __device__ inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
   asm volatile(
       "{\n"
@@ -100,8 +97,6 @@ __device__ inline void store_wait_read() {
 __device__ inline void store_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 // What a thread wrote to shared memory becomes visible to the copy engine.
 __device__ inline void store_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
-__device__ inline void prefetch_L2(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
 
 // A kernel launched to follow another closely may begin before that has ended: it waits before it reads anything, and
 // lets its own follower begin as soon as there is room.
@@ -179,74 +174,56 @@ __device__ inline float subtract_here(float a, float b) {
       "+f"(d[i + 7])
 #define PRISM_32(i) PRISM_8(i), PRISM_8(i + 8), PRISM_8(i + 16), PRISM_8(i + 24)
 
+#define PRISM_NAMES_0                                                      \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define PRISM_NAMES_1                                                                \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define PRISM_NAMES_2                                                                \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define PRISM_NAMES_3                                                                            \
+  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+// The numbers of the operands follow those of the sums.
+#define PRISM_WGMMA(columns, names, a, b, adds, a_down, b_down, ...)         \
+  asm volatile(                                                              \
+      "{\n"                                                                  \
+      ".reg .pred add;\n"                                                    \
+      "setp.ne.b32 add, %" #adds                                             \
+      ", 0;\n"                                                               \
+      "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.f16.f16 {" names \
+      "}, "                                                                  \
+      "%" #a ", %" #b ", add, 1, 1, %" #a_down ", %" #b_down                 \
+      ";\n"                                                                  \
+      "}\n"                                                                  \
+      : __VA_ARGS__                                                          \
+      : "l"(A), "l"(B), "r"(static_cast<int>(add)), "n"(A_down), "n"(B_down))
+
 // d (64×Columns over the 128 threads of a warpgroup, the first of its numbers) ← A·Bᵀ + d, or A·Bᵀ alone, for 16 inner
 // indices.
 template <int Columns, bool A_down, bool B_down>
 __device__ inline void wgmma(float (&d)[128], uint64_t A, uint64_t B, bool add) {
   if constexpr (Columns == 64) {
-    asm volatile(
-        "{\n"
-        ".reg .pred add;\n"
-        "setp.ne.b32 add, %34, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-        "%32, %33, add, 1, 1, %35, %36;\n"
-        "}\n"
-        : PRISM_32(0)
-        : "l"(A), "l"(B), "r"(static_cast<int>(add)), "n"(A_down), "n"(B_down));
+    PRISM_WGMMA(64, PRISM_NAMES_0, 32, 33, 34, 35, 36, PRISM_32(0));
   } else if constexpr (Columns == 128) {
-    asm volatile(
-        "{\n"
-        ".reg .pred add;\n"
-        "setp.ne.b32 add, %66, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-        "%64, %65, add, 1, 1, %67, %68;\n"
-        "}\n"
-        : PRISM_32(0), PRISM_32(32)
-        : "l"(A), "l"(B), "r"(static_cast<int>(add)), "n"(A_down), "n"(B_down));
+    PRISM_WGMMA(128, PRISM_NAMES_0 ", " PRISM_NAMES_1, 64, 65, 66, 67, 68, PRISM_32(0), PRISM_32(32));
   } else if constexpr (Columns == 192) {
-    asm volatile(
-        "{\n"
-        ".reg .pred add;\n"
-        "setp.ne.b32 add, %98, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
-        "%96, %97, add, 1, 1, %99, %100;\n"
-        "}\n"
-        : PRISM_32(0), PRISM_32(32), PRISM_32(64)
-        : "l"(A), "l"(B), "r"(static_cast<int>(add)), "n"(A_down), "n"(B_down));
+    PRISM_WGMMA(192, PRISM_NAMES_0 ", " PRISM_NAMES_1 ", " PRISM_NAMES_2, 96, 97, 98, 99, 100, PRISM_32(0),
+                PRISM_32(32), PRISM_32(64));
   } else {
     static_assert(Columns == 256);
-    asm volatile(
-        "{\n"
-        ".reg .pred add;\n"
-        "setp.ne.b32 add, %130, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-        "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
-        "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
-        "%128, %129, add, 1, 1, %131, %132;\n"
-        "}\n"
-        : PRISM_32(0), PRISM_32(32), PRISM_32(64), PRISM_32(96)
-        : "l"(A), "l"(B), "r"(static_cast<int>(add)), "n"(A_down), "n"(B_down));
+    PRISM_WGMMA(256, PRISM_NAMES_0 ", " PRISM_NAMES_1 ", " PRISM_NAMES_2 ", " PRISM_NAMES_3, 128, 129, 130, 131, 132,
+                PRISM_32(0), PRISM_32(32), PRISM_32(64), PRISM_32(96));
   }
 }
 
+#undef PRISM_WGMMA
+#undef PRISM_NAMES_3
+#undef PRISM_NAMES_2
+#undef PRISM_NAMES_1
+#undef PRISM_NAMES_0
 #undef PRISM_32
 #undef PRISM_8
 
