@@ -1,7 +1,6 @@
 #include "prism/bench/kernels.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "prism/bench/timing.h"
 #include "prism/optim/registry.h"
@@ -17,7 +16,7 @@ bool is_product(const std::string& name) {
   return name.find("product_kernel") != std::string::npos || name.find("portable_kernel") != std::string::npos;
 }
 
-// The kernels of a run of `count` products, those of one chunk.
+// The kernels of the `count` products of one chunk.
 std::vector<std::optional<size_t>> match_products(size_t count, const std::vector<Kernel>& kernels) {
   size_t iteration = 0, others = 0;
   for (const auto& kernel : kernels) {
@@ -59,14 +58,22 @@ const char* word(KernelTime::Bound bound) {
 
 std::vector<std::optional<size_t>> match_launches(const std::vector<std::string>& names,
                                                   const std::vector<Kernel>& kernels) {
-  std::vector<std::optional<size_t>> result;
-  for (size_t i = 0; i < names.size();) {
-    const auto end = std::find_if_not(names.begin() + static_cast<std::ptrdiff_t>(i), names.end(), is_product);
-    const auto products = static_cast<size_t>(end - names.begin()) - i;
-    if (products == 0) result.push_back(match_elementwise(names[i], kernels));
-    if (products > 0) std::ranges::copy(match_products(products, kernels), std::back_inserter(result));
-    i += std::max<size_t>(products, 1);
+  std::vector<std::optional<size_t>> result(names.size());
+  std::vector<size_t> products;  // of the chunk
+  const auto end_chunk = [&] {
+    const auto matches = match_products(products.size(), kernels);
+    for (size_t i = 0; i < products.size(); ++i) result[products[i]] = matches[i];
+    products.clear();
+  };
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (is_product(names[i])) {
+      products.push_back(i);
+      continue;
+    }
+    result[i] = match_elementwise(names[i], kernels);
+    if (result[i] == 0U) end_chunk();  // the first kernel of the next one
   }
+  end_chunk();
   return result;
 }
 

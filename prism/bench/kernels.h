@@ -24,8 +24,8 @@ struct KernelTime {
 const char* word(KernelTime::Bound bound);  // "launch", "memory", "tensor"
 
 // Which of the step's kernels each launch is, by name for the elementwise ones and by place for the products: chunk by
-// chunk, the averages, the Grams, the iteration and the updates follow each other, the first, second and last in
-// equally many launches. An index into `kernels`; nothing for a launch that does not fit.
+// chunk, each begun by the first kernel, the averages, the Grams, the iteration and the updates follow each other, the
+// first, second and last in equally many launches. An index into `kernels`; nothing for a launch that does not fit.
 std::vector<std::optional<size_t>> match_launches(const std::vector<std::string>& names,
                                                   const std::vector<Kernel>& kernels);
 

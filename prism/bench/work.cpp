@@ -90,6 +90,10 @@ std::optional<std::vector<Kernel>> step_kernels(const Options& options, const st
   const double gram_results = halves * kHalf + (rule->averaged ? kFloat : 0);
   kernels.push_back(
       {"Gram", Kind::kGram, {gram_terms * sizes.mnn, gram_terms * kHalf * sizes.mn + gram_results * sizes.nn}});
+  if (rule->by_norm) {
+    kernels.push_back({"squares", Kind::kElementwise, {0, kHalf * sizes.nn / 2}});
+    kernels.push_back({"rescale", Kind::kElementwise, {}});
+  }
   for (auto& kernel : iteration_kernels(*rule, sizes)) kernels.push_back(std::move(kernel));
   kernels.push_back(
       {"W ← … − lr·TQ", Kind::kUpdate, {2 * sizes.mnn, (2 * kFloat + kHalf) * sizes.mn + kHalf * sizes.nn}});

@@ -25,6 +25,11 @@ __device__ inline Write read_write(const Rates& rates) {
   return {static_cast<float>(1 - lr * rates.weight_decay), static_cast<float>(lr)};
 }
 
+// A number of an epilogue with its factor for a matrix, where it has one.
+__device__ inline float factor(float value, const float* of, int matrix) {
+  return of == nullptr ? value : value * of[matrix];
+}
+
 __device__ inline float to_float(float x) { return x; }
 __device__ inline float to_float(__half x) { return __half2float(x); }
 __device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }

@@ -44,35 +44,31 @@ __device__ __forceinline__ uint32_t transposed_address(const void* strip, int j)
 // it stands what lies left of it.
 enum class Mirror { None, Beside, Within };
 
-// Stores two columns of 8×8 blocks of a strip, from column 8j on, into the first of two places.
-__device__ __forceinline__ void store_columns(const uint32_t (&v)[4], int j, Mirror mirror, uint8_t (*strips)[kChunk]) {
-  if (mirror != Mirror::Within) {
-    hopper::store_blocks(block_address(strips[0], j), v[0], v[1], v[2], v[3]);
-    if (mirror == Mirror::Beside)
-      hopper::store_blocks_transposed(transposed_address(strips[1], j), v[0], v[1], v[2], v[3]);
-    return;
-  }
-  // Blocks left of the diagonal go to both places, those right of it aside, and those on it are mirrored here.
-  const int lane = threadIdx.x % 32, warp = threadIdx.x % kGroup / 32;
-  const int right = lane % 4 * 2 - lane / 4;  // columns from the diagonal of a block to the first of the two values
-  const int row = warp * 2 + lane / 8 % 2, column = lane / 16;
-  uint32_t blocks[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    blocks[i] = v[i];
-    if (j + i / 2 != warp * 2 + i % 2) continue;
-    const uint32_t mirrored = hopper::transposed(blocks[i]);
-    if (right > 0) blocks[i] = mirrored;
-    if (right == 0) blocks[i] = __byte_perm(blocks[i], mirrored, 0x7610);
-  }
-  const auto& [a, b, c, d] = blocks;
-  hopper::store_blocks(block_address(strips[j + column <= row ? 0 : 1], j), a, b, c, d);
-  hopper::store_blocks_transposed(transposed_address(strips[j + column < row ? 0 : 1], j), a, b, c, d);
-}
-
+// Stores a strip into the first of two places.
 __device__ __forceinline__ void store_strip(const uint32_t (&v)[16], Mirror mirror, uint8_t (*strips)[kChunk]) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x % kGroup / 32;
 #pragma unroll
-  for (int i = 0; i < 16; i += 4) store_columns({v[i], v[i + 1], v[i + 2], v[i + 3]}, i / 2, mirror, strips);
+  for (int j = 0; j < 8; j += 2) {  // two columns of 8×8 blocks, from column 8j on
+    uint32_t b[4] = {v[2 * j], v[2 * j + 1], v[2 * j + 2], v[2 * j + 3]};
+    if (mirror != Mirror::Within) {
+      hopper::store_blocks(block_address(strips[0], j), b[0], b[1], b[2], b[3]);
+      if (mirror == Mirror::Beside)
+        hopper::store_blocks_transposed(transposed_address(strips[1], j), b[0], b[1], b[2], b[3]);
+      continue;
+    }
+    // Blocks left of the diagonal go to both places, those right of it aside, and those on it are mirrored here.
+    const int right = lane % 4 * 2 - lane / 4;  // columns from the diagonal of a block to the first of the two values
+    const int row = warp * 2 + lane / 8 % 2, column = lane / 16;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (j + i / 2 != warp * 2 + i % 2) continue;
+      const uint32_t mirrored = hopper::transposed(b[i]);
+      if (right > 0) b[i] = mirrored;
+      if (right == 0) b[i] = __byte_perm(b[i], mirrored, 0x7610);
+    }
+    hopper::store_blocks(block_address(strips[j + column <= row ? 0 : 1], j), b[0], b[1], b[2], b[3]);
+    hopper::store_blocks_transposed(transposed_address(strips[j + column < row ? 0 : 1], j), b[0], b[1], b[2], b[3]);
+  }
 }
 
 // A warpgroup's part of a tile.
@@ -100,17 +96,16 @@ __device__ __forceinline__ void for_strip(int strip, Function&& function) {
   }
 }
 
-// Writing a strip: between these two it is stored.
-__device__ __forceinline__ Mirror begin_strip(bool symmetric, int row0, int column0, int group) {
-  if (threadIdx.x % kGroup == 0) hopper::store_wait_read();
+__device__ __forceinline__ void write_strip(const uint32_t (&v)[16], const CUtensorMap* map, const Stack& stack,
+                                            int matrix, int row0, int column0, uint8_t (*strips)[kChunk], int group) {
+  const Mirror mirror = !stack.symmetric ? Mirror::None : row0 == column0 ? Mirror::Within : Mirror::Beside;
+  const bool leads = threadIdx.x % kGroup == 0;
+  if (leads) hopper::store_wait_read();
   hopper::named_barrier(1 + group, kGroup);
-  return !symmetric ? Mirror::None : row0 == column0 ? Mirror::Within : Mirror::Beside;
-}
-__device__ __forceinline__ void end_strip(Mirror mirror, const CUtensorMap* map, int matrix, int row0, int column0,
-                                          uint8_t (*strips)[kChunk], int group) {
+  store_strip(v, mirror, strips);
   hopper::store_fence();
   hopper::named_barrier(1 + group, kGroup);
-  if (threadIdx.x % kGroup != 0) return;
+  if (!leads) return;
   hopper::store_box(map, strips[0], column0, row0, matrix);
   if (mirror == Mirror::Beside) hopper::store_box(map, strips[1], row0, column0, matrix);
   hopper::store_commit();
@@ -122,14 +117,12 @@ __device__ __forceinline__ void write_pairs(const Pairs& pairs, int strip, const
   const Stack& stack = launch.stacks[part.stack];
   const int column0 = part.column0 + strip * kStrip;
   if (stack.epilogue.high == nullptr || !is_needed(stack, part.row0, column0)) return;
-  const Mirror mirror = begin_strip(stack.symmetric, part.row0, column0, group);
   uint32_t v[16];
   for_strip(strip, [&](int s) {
 #pragma unroll
     for (int i = 0; i < 16; ++i) v[i] = pairs[16 * s + i];
   });
-  store_strip(v, mirror, strips);
-  end_strip(mirror, &stack.high, part.matrix, part.row0, column0, strips, group);
+  write_strip(v, &stack.high, stack, part.matrix, part.row0, column0, strips, group);
 }
 
 // Begins to copy a strip of C1. What lies outside is taken from inside; nobody uses it.
@@ -186,7 +179,7 @@ __device__ __forceinline__ void add_float32(float (&v)[32], const Launch& launch
   auto* C = static_cast<float*>(launch.pointers.W[e.first + matrix]);
   float* here = C + static_cast<int64_t>(row) * n + column;
   float* mirrored = C + static_cast<int64_t>(column) * n + row;
-  const float beta = e.reads_C ? e.beta * e.beta_of[matrix] : 0;
+  const float beta = e.reads_C ? factor(e.beta, e.beta_of, matrix) : 0;
   const bool writes = e.writes_C && applies(launch.rates.apply);
 #pragma unroll
   for (int i = 0; i < 32; ++i) {
@@ -204,8 +197,7 @@ struct Factors {
 };
 __device__ __forceinline__ Factors read_factors(const Stack& stack, int matrix) {
   const Epilogue& e = stack.epilogue;
-  const float alpha = e.alpha * (e.alpha_of == nullptr ? 1.f : e.alpha_of[matrix]);
-  return {alpha, e.c1, e.diagonal, e.C1 != nullptr};
+  return {factor(e.alpha, e.alpha_of, matrix), factor(e.c1, e.c1_of, matrix), e.diagonal, e.C1 != nullptr};
 }
 
 // v = alpha·P + c1·C1 + beta·C + diagonal·I, in the place of the sums, and its fp16 half in pairs, where C1 was. Most
@@ -250,7 +242,6 @@ __device__ __forceinline__ void write_lows(const float (&sums)[128], const Pairs
 #pragma unroll 1
   for (int strip = 0; strip < kStrips; ++strip, column0 += kStrip) {
     if (!is_needed(stack, row0, column0)) break;
-    const Mirror mirror = begin_strip(stack.symmetric, row0, column0, group);
     uint32_t v[16];
     for_strip(strip, [&](int s) {
 #pragma unroll
@@ -260,8 +251,7 @@ __device__ __forceinline__ void write_lows(const float (&sums)[128], const Pairs
                       hopper::subtract_here(sums[32 * s + 2 * i + 1], high.y));
       }
     });
-    store_strip(v, mirror, strips);
-    end_strip(mirror, &stack.low, matrix, row0, column0, strips, group);
+    write_strip(v, &stack.low, stack, matrix, row0, column0, strips, group);
   }
 }
 

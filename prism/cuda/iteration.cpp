@@ -43,7 +43,7 @@ class Planner {
     set_A(steps.front());
     plan_.A_scale = static_cast<float>(A_scale_);
     for (size_t k = 0; k < steps.size(); ++k) {
-      polynomial(steps[k]);
+      polynomial(steps[k], k == 0);
       update_Q(steps[k], k == 0, k + 1 == steps.size());
       if (k + 1 < steps.size()) update_R(steps[k], steps[k + 1], k == 0);
     }
@@ -60,7 +60,8 @@ class Planner {
     A_scale_ = scale_for(a_);
   }
 
-  void polynomial(const GramStep& step) {
+  void polynomial(const GramStep& step, bool first) {
+    const int power = first ? 1 : 0;
     const auto& c = step.c;
     Z_ = next_Z();
     if (c.size() == 3) {
@@ -71,6 +72,8 @@ class Planner {
                   .alpha = f(c[2] * Z_scale_ / (A_scale_ * A_scale_)),
                   .c1 = f(c[1] * Z_scale_ / A_scale_),
                   .diagonal = f(c[0] * Z_scale_),
+                  .alpha_power = 2 * power,
+                  .c1_power = power,
                   .C1 = kA,
                   .high = Z_});
     }
@@ -83,6 +86,8 @@ class Planner {
          .alpha = f(s_scale / (A_scale_ * A_scale_)),
          .c1 = f(p * s_scale / A_scale_),
          .diagonal = f(q * s_scale),
+         .alpha_power = 2 * power,
+         .c1_power = power,
          .C1 = kA,
          .high = kS});
     z_ = map(s, [&](size_t i) { return c[4] * s[i] * s[i] + rho1 * a_[i] + rho0; });
@@ -92,6 +97,7 @@ class Planner {
          .alpha = f(c[4] * Z_scale_ / (s_scale * s_scale)),
          .c1 = f(rho1 * Z_scale_ / A_scale_),
          .diagonal = f(rho0 * Z_scale_),
+         .c1_power = power,
          .C1 = kA,
          .high = Z_});
   }
@@ -134,6 +140,7 @@ class Planner {
                        .Y_low = step.split ? kA_low : kNone,
                        .symmetric = !first,
                        .alpha = f(v_scale / (Z_scale_ * A_scale_)),
+                       .alpha_power = first ? 1 : 0,
                        .high = kS,
                        .low = step.split ? kS_low : kNone};
     if (step.centred) V.C1 = Z_, V.c1 = f(v_scale / Z_scale_);  // ZR = ZA + Z

@@ -18,11 +18,12 @@ struct IterationProduct {
   Buffer X, Y, X_low = kNone, Y_low = kNone;
   bool symmetric = true;
   float alpha = 1, c1 = 0, diagonal = 0;
+  int alpha_power = 0, c1_power = 0;  // of the first A in these terms: where A lacks a factor, so do they
   Buffer C1 = kNone;
   Buffer high = kNone, low = kNone;
 };
 
-// For R of trace 1/bound², with A = R or R − I rounded to fp16:
+// For R with eigenvalues up to 1/bound², with A = R or R − I rounded to fp16:
 //   degree 2   Z = c₂A² + c₁A + c₀
 //   degree 4   S = A² + pA + q;  Z = c₄S² + ρ₁A + ρ₀     the square completed: two products, both squares. Horner's
 //   rule would cancel terms a

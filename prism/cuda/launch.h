@@ -65,7 +65,8 @@ struct SpectralRule {
   double covariance_beta = 0;  // β₂
   double damping = 0;          // Tikhonov's δ over the mean of σ²
   std::vector<GramStep> steps = {};
-  double bound = 1;  // the Gram is divided by bound²·trace
+  double bound = 1;      // the Gram is divided by bound² and
+  bool by_norm = false;  // by its Frobenius norm instead of its trace
 };
 
 // Whether this device runs the kernels here: compute capability 8.0 or more.

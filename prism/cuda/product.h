@@ -36,13 +36,14 @@ struct Term {
 //
 // Weights: W ← (1 − lr·λ)W − lr·scale·alpha·P, where alpha·P may be rounded to fp16 and is to be at most 64.
 //
-// alpha and beta may have a factor for each matrix. The powers of two by which fp16 operands are scaled are in these
-// numbers; they keep the entries that matter, and their low halves, within fp16's normal numbers.
+// alpha, c1 and beta may have a factor for each matrix. The powers of two by which fp16 operands are scaled are in
+// these numbers; they keep the entries that matter, and their low halves, within fp16's normal numbers.
 struct Epilogue {
   float alpha = 1;
   const float* alpha_of = nullptr;
 
   float c1 = 0, diagonal = 0;
+  const float* c1_of = nullptr;
   const __half* C1 = nullptr;  // of the pitch and stride of the outputs
   __half *high = nullptr, *low = nullptr;
   int pitch = 0;

@@ -29,6 +29,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(3 * kGroup, 1)
   hopper::let_next_begin();
   hopper::wait_for_previous();
   const int rank = static_cast<int>(hopper::cluster_rank());
+  // Through a shuffle, so that the compiler knows it to be one number for a warp: without it registers are spilled.
   const int group = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / kGroup, 0);
   if (group == 0) {
     hopper::fewer_registers<24>();

@@ -44,12 +44,12 @@ __device__ void finish(float sum, const Launch& launch, int matrix, int row, int
   const Epilogue& e = product.epilogue;
   const int64_t offset = matrix * e.stride + static_cast<int64_t>(row) * e.pitch + column;
   const int64_t mirrored = matrix * e.stride + static_cast<int64_t>(column) * e.pitch + row;
-  float v = e.alpha * (e.alpha_of == nullptr ? 1.f : e.alpha_of[matrix]) * sum;
-  if (e.C1 != nullptr) v = fmaf(e.c1, to_float(e.C1[offset]), v);
+  float v = factor(e.alpha, e.alpha_of, matrix) * sum;
+  if (e.C1 != nullptr) v = fmaf(factor(e.c1, e.c1_of, matrix), to_float(e.C1[offset]), v);
   if (e.reads_C || e.writes_C) {
     auto* C = static_cast<float*>(launch.pointers.W[e.first + matrix]);
     float& here = C[static_cast<int64_t>(row) * product.columns + column];
-    if (e.reads_C) v = fmaf(e.beta * e.beta_of[matrix], here, v);
+    if (e.reads_C) v = fmaf(factor(e.beta, e.beta_of, matrix), here, v);
     if (e.writes_C && applies(launch.rates.apply)) here = C[static_cast<int64_t>(column) * product.columns + row] = v;
   }
   if (row == column) v += e.diagonal;
@@ -69,7 +69,7 @@ __device__ void update(float sum, const Launch& launch, int matrix, int row, int
   const int64_t offset = static_cast<int64_t>(row) * launch.product.columns + column;
   T& W = static_cast<T*>(launch.pointers.W[e.first + matrix])[offset];
   float* master = e.has_master ? launch.pointers.master[e.first + matrix] + offset : nullptr;
-  const float u = e.scale * e.alpha * e.alpha_of[matrix] * sum;
+  const float u = e.scale * factor(e.alpha, e.alpha_of, matrix) * sum;
   const float w = updated(master != nullptr ? *master : to_float(W), u, read_write(launch.rates));
   if (master != nullptr) *master = w;
   W = from_float<T>(w);

@@ -1,5 +1,5 @@
 // The spectral step: matrices are taken in chunks whose operands fit the workspace, and each chunk goes through
-//   measure → advance (M, T, D) → Gram R → iteration Q → W ← (1 − lr·λ)W − lr·scale·TQ
+//   measure → advance (M, T, D) → Gram R (→ its norm) → iteration Q → W ← (1 − lr·λ)W − lr·scale·TQ
 // with all its shapes in one launch wherever the kernels allow it.
 
 #include <cuda_runtime_api.h>
@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "prism/cuda/iteration.h"
+#include "prism/cuda/norm.h"
 #include "prism/cuda/product.h"
 #include "prism/cuda/signal.h"
 
@@ -40,6 +41,8 @@ int64_t buffer_bytes(int64_t k) { return k * pitch_of(k) * static_cast<int64_t>(
 int64_t matrix_bytes(const MatrixStack& stack) {
   return 2 * operand_bytes(stack) + kBuffers * buffer_bytes(gram_side(stack));
 }
+
+int row_blocks(int64_t k) { return static_cast<int>((k + kRowsOfSquares - 1) / kRowsOfSquares); }
 
 // How many tiles of 256×256 a symmetric k×k result has, each as long as the others of its side.
 int64_t tiles_of(const MatrixStack& stack) {
@@ -105,13 +108,18 @@ class Layout {
       matrices += static_cast<int>(count);
       blocks += static_cast<int>(count * ((stack.m * stack.n + kBlockElements - 1) / kBlockElements));
     }
+    int first = 0;
     for (const auto& [k, count] : sides) {
+      first_of[k] = first;
+      first += count;
+      norm_blocks += count * row_blocks(k);
       auto& list = buffers[k];
       for (int b = 0; b < kBuffers; ++b) list.push_back(take<__half>(buffer_bytes(k) * count));
     }
+    squares = take<double>(norm_blocks * static_cast<int64_t>(sizeof(double)));
     measures = take<Measure>(blocks * static_cast<int64_t>(sizeof(Measure)));
     for (float** array : {&factors.T, &factors.D, &factors.gram_alpha, &factors.gram_beta, &factors.mean_alpha,
-                          &factors.mean_beta, &factors.update}) {
+                          &factors.mean_beta, &factors.update, &powers[0], &powers[1]}) {
       *array = take<float>(matrices * static_cast<int64_t>(sizeof(float)));
     }
   }
@@ -127,13 +135,16 @@ class Layout {
   }
   __half* writable(int64_t k, int b, int first = 0) const { return const_cast<__half*>(buffer(k, b, first).data); }
 
-  std::vector<__half*> T, D;     // of each segment
-  std::vector<int> place;        // of each segment's first matrix among those of its Gram side
-  std::map<int64_t, int> sides;  // Gram side → matrices
+  std::vector<__half*> T, D;        // of each segment
+  std::vector<int> place;           // of each segment's first matrix among those of its Gram side
+  std::map<int64_t, int> sides;     // Gram side → matrices
+  std::map<int64_t, int> first_of;  // Gram side → place of its first matrix in `powers`
   std::map<int64_t, std::vector<__half*>> buffers;
-  int matrices = 0, blocks = 0;
+  int matrices = 0, blocks = 0, norm_blocks = 0;
   Measure* measures = nullptr;
   SignalFactors factors{};
+  double* squares = nullptr;
+  float* powers[2] = {};  // the factor that the iteration's A lacks, and its square
   int64_t bytes = 0;
 
  private:
@@ -240,22 +251,45 @@ std::vector<Product> gram_products(const SpectralRule& rule, const Chunk& chunk,
     Product product = gram_product(stack, layout.operand(chunk, s, layout.T), stacked ? &D : nullptr);
     const double scale = iteration.A_scale / (rule.bound * rule.bound);
     const double uniform = rule.damping / (1 + rule.damping) / static_cast<double>(k);
-    product.epilogue = {
-        .alpha = static_cast<float>(scale),
-        .alpha_of = layout.factors.gram_alpha + first,
-        .diagonal = static_cast<float>(scale * uniform - (rule.steps.front().centred ? iteration.A_scale : 0)),
-        .high = layout.writable(k, kA, layout.place[s]),
-        .low = layout.writable(k, iteration.A_split ? kA_low : kNone, layout.place[s]),
-        .pitch = pitch_of(k),
-        .stride = k * pitch_of(k),
-        .reads_C = rule.averaged,
-        .beta = static_cast<float>(scale),
-        .beta_of = layout.factors.gram_beta + first};
+    product.epilogue = {.alpha = static_cast<float>(scale),
+                        .alpha_of = layout.factors.gram_alpha + first,
+                        .diagonal = static_cast<float>(scale * uniform),
+                        .high = layout.writable(k, kA, layout.place[s]),
+                        .low = layout.writable(k, iteration.A_split ? kA_low : kNone, layout.place[s]),
+                        .pitch = pitch_of(k),
+                        .stride = k * pitch_of(k),
+                        .reads_C = rule.averaged,
+                        .beta = static_cast<float>(scale),
+                        .beta_of = layout.factors.gram_beta + first};
     return product;
   });
 }
 
-std::vector<Product> iteration_products(const IterationProduct& step, const Layout& layout) {
+// Of the Grams of a chunk, whose A is A_scale·R/bound² for R of trace 1.
+NormLaunch norm_launch(const SpectralRule& rule, const Chunk& chunk, const Layout& layout, const Iteration& iteration) {
+  NormLaunch launch{.count = layout.matrices,
+                    .A_scale = static_cast<float>(iteration.A_scale / (rule.bound * rule.bound)),
+                    .squares = layout.squares,
+                    .factor = layout.powers[0],
+                    .square = layout.powers[1],
+                    .update = layout.factors.update};
+  int index = 0;
+  for (size_t s = 0; s < chunk.size(); ++s) {
+    const int64_t k = gram_side(*chunk[s].stack);
+    for (int i = 0; i < static_cast<int>(chunk[s].count); ++i) {
+      const int place = layout.place[s] + i;
+      launch.matrices[index++] = {.A = layout.buffer(k, kA, place).data,
+                                  .k = static_cast<int>(k),
+                                  .pitch = pitch_of(k),
+                                  .first_block = launch.blocks,
+                                  .place = layout.first_of.at(k) + place};
+      launch.blocks += row_blocks(k);
+    }
+  }
+  return launch;
+}
+
+std::vector<Product> iteration_products(const SpectralRule& rule, const IterationProduct& step, const Layout& layout) {
   std::vector<Product> products;
   for (const auto& [side, count] : layout.sides) {
     const int64_t k = side;
@@ -267,9 +301,14 @@ std::vector<Product> iteration_products(const IterationProduct& step, const Layo
     if (step.X_low != kNone) term(step.X_low, step.Y);
     if (step.Y_low != kNone) term(step.X, step.Y_low);
     term(step.X, step.Y);
+    const auto factors = [&](int power) {
+      return rule.by_norm && power > 0 ? layout.powers[power - 1] + layout.first_of.at(k) : nullptr;
+    };
     product.epilogue = {.alpha = step.alpha,
+                        .alpha_of = factors(step.alpha_power),
                         .c1 = step.c1,
                         .diagonal = step.diagonal,
+                        .c1_of = factors(step.c1_power),
                         .C1 = layout.writable(k, step.C1),
                         .high = layout.writable(k, step.high),
                         .low = layout.writable(k, step.low),
@@ -280,7 +319,7 @@ std::vector<Product> iteration_products(const IterationProduct& step, const Layo
   return products;
 }
 
-// W ← (1 − lr·λ)W − lr·scale·TQ/(bound·√trace); QᵀT from the left.
+// W ← (1 − lr·λ)W − lr·scale·TQ/(bound·√trace), or √norm; QᵀT from the left.
 std::vector<Product> update_products(const SpectralRule& rule, const Chunk& chunk, const Layout& layout,
                                      const Iteration& iteration) {
   return for_segments(chunk, [&](size_t s, const MatrixStack& stack, int first) {
@@ -346,7 +385,8 @@ cudaError_t step_chunk(const SpectralRule& rule, const StepScalars& scalars, con
   then([&] { return launch_advance(signal, stream); });
   if (rule.averaged) multiply(mean_products(chunk, layout), covariances);
   multiply(gram_products(rule, chunk, layout, iteration), covariances);
-  for (const auto& product : iteration.products) multiply(iteration_products(product, layout), covariances);
+  if (rule.by_norm) then([&] { return launch_norm(norm_launch(rule, chunk, layout, iteration), stream); });
+  for (const auto& product : iteration.products) multiply(iteration_products(rule, product, layout), covariances);
   multiply(update_products(rule, chunk, layout, iteration), pointers_of(chunk, /*weights=*/true));
   return error;
 }

@@ -10,14 +10,20 @@ namespace prism {
 // An odd polynomial p(x) = a x + b x³ + c x⁵ + …, as its coefficients (a, b, c, …).
 using Polynomial = std::vector<double>;
 
+// A norm of X that no singular value exceeds, and that its Gram matrix R = XᵀX tells at once.
+//   Frobenius  √Σσ²   = √tr R
+//   Schatten4  ⁴√Σσ⁴  = √‖R‖_F     the nearer one: the more singular values are large, the nearer
+enum class Norm { Frobenius, Schatten4 };
+
 // The polynomials of a Newton-Schulz iteration, one per step. Applied in turn to the singular values of
-// X / (bound·‖X‖_F) they drive them towards 1, and so X towards its polar factor UVᵀ.
+// X / (bound·‖X‖) they drive them towards 1, and so X towards its polar factor UVᵀ.
 //
 //   jordan         5 × (3.4445, −4.7750, 2.0315)      Muon and the PRISM paper; ends within 0.68–1.13
 //   you            5 steps, each its own              You 2025
 //   polar_express  8 steps                            Amsel et al. 2025; the first five made safe above 1 by s = 1.05
 //   minimax9       3 steps of degree 9                minimax on [3e-3, 1], each on the image of the last;
-//                                                     ends within 0.88–1.12
+//                                                     ends within 0.88–1.12; of the Schatten norm, the others of
+//                                                     Frobenius's
 //   converged      12 × (2, −1.5, 0.5)                to rounding error, for well-conditioned input
 class Coefficients {
  public:
@@ -31,6 +37,7 @@ class Coefficients {
 
   const std::string& name() const { return name_; }  // empty for the user's own
   const std::vector<Polynomial>& polynomials() const { return polynomials_; }
+  Norm norm() const { return norm_; }      // what the input is divided by first
   double bound() const { return bound_; }  // the input is divided by it too: above 1/bound the set diverges
 
   double operator()(double x) const;  // the composite polynomial
@@ -42,6 +49,7 @@ class Coefficients {
   std::string name_;
   std::vector<Polynomial> polynomials_;
   double bound_ = 1;
+  Norm norm_ = Norm::Frobenius;
 };
 
 // One step of the coupled iteration for A^(−1/r): h(x) = a + b x + c x².

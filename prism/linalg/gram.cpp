@@ -1,5 +1,6 @@
 #include "prism/linalg/gram.h"
 
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/matmul.h>
 
 #include "prism/linalg/symmetric.h"
@@ -41,6 +42,19 @@ Tensor polynomial_with(const Tensor& A, const Polynomial& c, Operands operands) 
   return Y;
 }
 
+// The same on fp16 operands for five coefficients, the square completed: S = A² + pA + q, c₄S² + ρ₁A + ρ₀. With
+// Horner's rule terms a hundred times as large as the sum would cancel. A polynomial of A as rounded, in its linear
+// terms too: the exact A there would not fit the rounded one in the products.
+Tensor polynomial_by_squares(const Tensor& A, const Polynomial& c) {
+  const double p = c[3] / (2 * c[4]), q = (c[2] / c[4] - p * p) / 2;
+  const Tensor rounded = rounded_to_half(A);
+  Tensor S = product(rounded, rounded, Operands::Half).add_(rounded, p);
+  S.diagonal(0, -2, -1).add_(q);
+  Tensor Z = product(S, S, Operands::Half).mul_(c[4]).add_(rounded, c[1] - 2 * c[4] * p * q);
+  Z.diagonal(0, -2, -1).add_(c[0] - c[4] * q * q);
+  return Z;
+}
+
 // The coefficients of the same polynomial in powers of x − 1.
 Polynomial around_one(Polynomial c) {
   for (size_t i = 0; i + 1 < c.size(); ++i) {
@@ -75,6 +89,12 @@ std::vector<GramStep> gram_steps(const Coefficients& coefficients) {
   return steps;
 }
 
+Tensor gram_size(const Tensor& R, const Coefficients& coefficients) {
+  const Tensor size = coefficients.norm() == Norm::Frobenius ? R.diagonal(0, -2, -1).sum(-1).unsqueeze(-1).unsqueeze(-1)
+                                                             : at::linalg_vector_norm(R, 2, {-2, -1}, /*keepdim=*/true);
+  return nonzero_or_one(size).mul_(coefficients.bound() * coefficients.bound());
+}
+
 Tensor matrix_polynomial(const Tensor& A, const Polynomial& c) { return polynomial_with(A, c, Operands::Symmetric); }
 
 Tensor gram_iteration(Tensor R, const Coefficients& coefficients, Precision precision) {
@@ -84,7 +104,8 @@ Tensor gram_iteration(Tensor R, const Coefficients& coefficients, Precision prec
   Tensor Q;
   for (size_t k = 0; k < steps.size(); ++k) {
     const auto& [c, centred, split] = steps[k];
-    Tensor Z = polynomial_with(centred ? minus_identity(R) : R, c, symmetric);
+    const Tensor A = centred ? minus_identity(R) : R;
+    Tensor Z = !full && c.size() == 5 ? polynomial_by_squares(A, c) : polynomial_with(A, c, symmetric);
     if (!full) Z = rounded_to_half(Z);
     // Z commutes with R and Q but for its rounding error. Where that is large, forcing symmetry on RZ and QZ would cost
     // the small eigenvalues, which ZRZ keeps whatever Z is.

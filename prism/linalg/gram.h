@@ -16,6 +16,9 @@ namespace prism {
 //          studies, not for speed. docs/accuracy.md has the measurements.
 enum class Precision { Full, Split };
 
+// What makes R = XᵀX ready for the iteration when R is divided by it: (bound·‖X‖)², of shape (…, 1, 1); 1 for R = 0.
+Tensor gram_size(const Tensor& R, const Coefficients& coefficients);
+
 // The Newton-Schulz iteration on singular values, carried out on the Gram matrix R = XᵀX (symmetric, positive
 // semidefinite, singular values of X at most 1/bound). Returns Q such that X·Q is what the literal iteration
 // X ← X·q_k(XᵀX) would give. Per step

@@ -29,10 +29,8 @@ at::ScalarType working_type(const Tensor& T, Solver solver) {
 Tensor inverse_power(const Tensor& R, int64_t root, const PolarOptions& options) {
   if (options.solver == Solver::Exact) return inverse_root(R, root, {.method = RootMethod::Eigh});
   if (root != 2) return inverse_root(R, root);
-  // tr XᵀX = ‖X‖_F² ≥ ‖X‖₂², so every singular value starts in [0, 1/bound], where the iteration is stable.
-  const double bound = options.coefficients.bound();
-  const Tensor trace = nonzero_or_one(R.diagonal(0, -2, -1).sum(-1)).unsqueeze(-1).unsqueeze(-1).mul_(bound * bound);
-  return gram_iteration(R / trace, options.coefficients, options.precision).div_(trace.sqrt());
+  const Tensor size = gram_size(R, options.coefficients);
+  return gram_iteration(R / size, options.coefficients, options.precision).div_(size.sqrt());
 }
 
 Tensor gram(const Tensor& T, const Tensor& N) {  // TᵀT + NᵀN
@@ -50,6 +48,12 @@ Tensor right_power(const Tensor& T, const Tensor& N, int64_t root, const PolarOp
   return T.matmul(inverse_power(gram(T, N), root, options));
 }
 
+// X / (bound·‖X‖), without its Gram matrix where that is not needed.
+Tensor starting_point(const Tensor& X, const Coefficients& set) {
+  if (set.norm() != Norm::Frobenius) return X / gram_size(X.mT().matmul(X), set).sqrt();
+  return X / (nonzero_or_one(at::linalg_vector_norm(X, 2, {-2, -1}, /*keepdim=*/true)) * set.bound());
+}
+
 // The top block of the polar factor of S = [T; N], by the literal iteration or by the SVD.
 Tensor stacked_polar(const Tensor& T, const Tensor& N, const PolarOptions& options) {
   const Tensor S = N.defined() ? at::cat({T, N}, -2) : T;
@@ -60,11 +64,10 @@ Tensor stacked_polar(const Tensor& T, const Tensor& N, const PolarOptions& optio
     const Tensor kept = sigma.gt(sigma.amax(-1, true) * eps).to(S.scalar_type());
     return U.narrow(-2, 0, m).mul(kept.unsqueeze(-2)).matmul(Vh);
   }
-  const Tensor norm = nonzero_or_one(at::linalg_vector_norm(S, 2, {-2, -1}, /*keepdim=*/true));
-  const Tensor X = S / (norm * options.coefficients.bound());
-  const bool tall = X.size(-2) >= X.size(-1);
-  const Tensor O = tall ? newton_schulz(X, options.coefficients) : newton_schulz(X.mT(), options.coefficients).mT();
-  return O.narrow(-2, 0, m);
+  const bool tall = S.size(-2) >= S.size(-1);
+  const Tensor X = starting_point(tall ? S : S.mT(), options.coefficients);
+  const Tensor O = newton_schulz(X, options.coefficients);
+  return (tall ? O : O.mT()).narrow(-2, 0, m);
 }
 
 Tensor shape_right(const Tensor& T, const Tensor& N, const PolarOptions& options) {

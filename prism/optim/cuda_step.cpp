@@ -246,6 +246,7 @@ std::optional<cuda::SpectralRule> spectral_rule(const Options& options) {
   rule.nesterov = momentum->nesterov();
   rule.bias_correction = momentum->bias_correction();
   rule.bound = coefficients.bound();
+  rule.by_norm = coefficients.norm() == Norm::Schatten4;
   for (const auto& step : gram_steps(coefficients)) {
     if (step.c.size() != 3 && step.c.size() != 5) return std::nullopt;
     rule.steps.push_back({step.c, step.centred, step.split});

@@ -86,7 +86,8 @@ TEST_F(SpectralStep, IsTheSameTwice) {
                               .averaged = averaged,
                               .covariance_beta = 0.9,
                               .steps = steps,
-                              .bound = 1.02};
+                              .bound = 1.02,
+                              .by_norm = steps.size() == 3};
       const StepScalars scalars{.lr = {.value = 0.1}, .weight_decay = 0.1};
       Problem first(kShapes, averaged), second(kShapes, averaged);
       for (int t = 0; t < 2; ++t) {
@@ -105,17 +106,19 @@ TEST_F(SpectralStep, IsTheSameTwice) {
 
 TEST_F(SpectralStep,
        WithoutMomentumAndNoiseMakesTheColumnsOrthonormal) {  // OᵀO ≈ I for one side, up to the polynomial's range
-  const SpectralRule rule{.momentum = 0, .nesterov = false, .steps = kMinimax, .bound = 1.02};
-  Problem problem({{300, 40}});
-  const auto before = problem.memory[0].W.values();
-  problem.step(rule, {.lr = {.value = 1}});
-  const auto after = problem.memory[0].W.values();
-  for (int i = 0; i < 40; ++i) {
-    for (int j = 0; j < 40; ++j) {
-      double sum = 0;
-      for (int r = 0; r < 300; ++r)
-        sum += (before[r * 40 + i] - after[r * 40 + i]) * (before[r * 40 + j] - after[r * 40 + j]);
-      EXPECT_NEAR(sum, i == j ? 1 : 0, 0.27) << i << ' ' << j;
+  for (const bool by_norm : {false, true}) {
+    const SpectralRule rule{.momentum = 0, .nesterov = false, .steps = kMinimax, .bound = 1.02, .by_norm = by_norm};
+    Problem problem({{300, 40}});
+    const auto before = problem.memory[0].W.values();
+    problem.step(rule, {.lr = {.value = 1}});
+    const auto after = problem.memory[0].W.values();
+    for (int i = 0; i < 40; ++i) {
+      for (int j = 0; j < 40; ++j) {
+        double sum = 0;
+        for (int r = 0; r < 300; ++r)
+          sum += (before[r * 40 + i] - after[r * 40 + i]) * (before[r * 40 + j] - after[r * 40 + j]);
+        EXPECT_NEAR(sum, i == j ? 1 : 0, 0.27) << i << ' ' << j << (by_norm ? ", by norm" : ", by trace");
+      }
     }
   }
 }

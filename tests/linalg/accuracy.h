@@ -36,8 +36,8 @@ inline Tensor emulated_gram(const Tensor& T, const Tensor& N, const Coefficients
     return split ? P + rounded((A - high) * 2048).matmul(rounded(B)) / 2048 : P;
   };
   Tensor R = T.mT().matmul(T) + N.mT().matmul(N);
-  const Tensor trace = R.trace() * (set.bound() * set.bound());
-  R = R / trace;
+  const Tensor size = gram_size(R, set);
+  R = R / size;
   const Tensor I = at::eye(T.size(1));
   Tensor Q = I;
   for (size_t k = 0; k < set.polynomials().size(); ++k) {
@@ -53,7 +53,7 @@ inline Tensor emulated_gram(const Tensor& T, const Tensor& N, const Coefficients
     R = product(product(R, Z, k < steps.RZ).mT(), Z, k < steps.ZRZ);
     R = (R + R.mT()) / 2;
   }
-  return T.matmul(Q) / trace.sqrt();
+  return T.matmul(Q) / size.sqrt();
 }
 
 inline Errors errors_of(const Tensor& T, const Tensor& D, double gamma, const Coefficients& set) {

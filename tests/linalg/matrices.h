@@ -28,6 +28,11 @@ inline Tensor with_singular_values(int64_t m, int64_t n, const Tensor& sigma, ui
   return (U * sigma).matmul(V.mT());
 }
 
+// What the singular values are divided by before a set of this name applies to them.
+inline Tensor norm_for(const std::string& set, const Tensor& sigma) {
+  return set == "minimax9" ? sigma.pow(4).sum().pow(0.25) : sigma.square().sum().sqrt();
+}
+
 // The spectra on which low precision fails first.
 inline std::vector<std::pair<std::string, Tensor>> hard_matrices(int64_t m, int64_t n) {
   const Tensor i = at::arange(1, n + 1, at::kDouble);

@@ -6,6 +6,7 @@
 namespace prism {
 namespace {
 
+using test::norm_for;
 using test::orthogonal;
 using test::random;
 using test::svd_polar;
@@ -34,7 +35,7 @@ TEST(Polar, AppliesTheCompositePolynomialToTheSingularValues) {
     for (const auto& [m, n] : kShapes) {
       const Tensor X = random({m, n}, 1);
       const auto [U, sigma, Vh] = at::linalg_svd(X, /*full_matrices=*/false);
-      Tensor image = sigma / X.norm();
+      Tensor image = sigma / norm_for(set.name(), sigma);
       for (int64_t i = 0; i < image.numel(); ++i) image[i] = set(image[i].item<double>());
       const Tensor expected = (U * image).matmul(Vh);
       EXPECT_CLOSE(polar(X, with(Solver::Gram, set)), expected, 1e-9) << name;
@@ -55,6 +56,22 @@ TEST(Polar, KeepsTheSingularValuesInTheRangeOfTheSet) {
   expect_range("minimax9", 0.879, 1.121);
   expect_range("polar_express", 0.9999, 1.0001);
   expect_range("converged", 0.9999, 1.0001);
+}
+
+TEST(Polar, NeverLeavesTheRangeOfMinimaxWhateverTheSpectrum) {
+  // Flat, where Schatten's norm is least beside Frobenius's, and with one to three dominant values, where it is σ₁.
+  for (const double tail : {1.0, 0.3, 1e-2, 1e-4, 0.0}) {
+    for (const int64_t dominant : {1, 2, 3}) {
+      Tensor sigma = at::full({48}, tail, at::kDouble);
+      sigma.narrow(0, 0, dominant).fill_(1);
+      const Tensor X = orthogonal(48, 14).mul(sigma).matmul(orthogonal(48, 15));
+      for (const auto solver : {Solver::Gram, Solver::Stacked}) {
+        const Tensor image = at::linalg_svdvals(polar(X.to(at::kFloat), with(solver, "minimax9")));
+        EXPECT_LE(image.max().item<double>(), 1.121) << tail << ' ' << dominant;
+        EXPECT_GE(image[dominant - 1].item<double>(), 0.879) << tail << ' ' << dominant;
+      }
+    }
+  }
 }
 
 TEST(Polar, TakesTheUsersPolynomialsOfAnyDegree) {

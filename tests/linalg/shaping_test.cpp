@@ -145,7 +145,7 @@ TEST(Shaping, DampsByTheSignalToNoiseRatioAlongEveryEigenvector) {
 }
 
 TEST(Shaping, ByNewtonSchulzDampsByTheSameLawTimesTheCompositePolynomial) {
-  // The stack's singular value σ_k becomes p(σ_k/‖S‖_F) instead of 1, so ‖Ov_k‖ = (1 + γ²/SNR²)^(−1/2) · p(σ_k/‖S‖_F).
+  // The stack's singular value σ_k becomes p(σ_k/‖S‖) instead of 1, so ‖Ov_k‖ = (1 + γ²/SNR²)^(−1/2) · p(σ_k/‖S‖).
   const Tensor T = signal(20, 12);
   const Tensor D = noise(20, 12);
   for (const auto& name : Coefficients::names()) {
@@ -153,7 +153,7 @@ TEST(Shaping, ByNewtonSchulzDampsByTheSameLawTimesTheCompositePolynomial) {
     const Tensor S = at::cat({T, D * 0.7});
     const auto [U, sigma, Vh] = at::linalg_svd(S, /*full_matrices=*/false);
     Tensor expected = T.matmul(Vh.mT()).norm(2, {-2}) / sigma;
-    for (int64_t k = 0; k < 12; ++k) expected[k] *= set((sigma[k] / S.norm()).item<double>());
+    for (int64_t k = 0; k < 12; ++k) expected[k] *= set((sigma[k] / test::norm_for(set.name(), sigma)).item<double>());
     EXPECT_CLOSE(shape_momentum(T, D, with(0.7, Side::Right, Solver::Gram, set)).matmul(Vh.mT()).norm(2, {-2}),
                  expected, 1e-10);
   }

@@ -5,16 +5,17 @@ import torch
 
 BETA = 0.95
 
-# Coefficients of x, x³, … of each step, and what the stack is divided by beyond its norm.
+# Coefficients of x, x³, … of each step, and what the stack is divided by: p of the norm (Σσᵖ)^(1/p), and a factor beyond it.
 SETS = {
-    "jordan": ([(3.4445, -4.7750, 2.0315)] * 5, 1.0),
+    "jordan": ([(3.4445, -4.7750, 2.0315)] * 5, 2, 1.0),
     "minimax9": (
         [
             (14.80094337, -144.4595382, 480.2615616, -617.0305152, 268.3831496),
             (6.410621007, -15.35472243, 13.09394023, -4.358054242, 0.4929334429),
             (3.629521295, -7.028789121, 6.474278279, -2.538754037, 0.3511528997),
         ],
-        1.02,
+        4,
+        1.05,
     ),
 }
 
@@ -57,8 +58,8 @@ class Exact:
         self.U = Q @ U
 
     def polynomial(self, coefficients):
-        polynomials, bound = SETS[coefficients]
-        sigma = self.sigma / bound
+        polynomials, p, bound = SETS[coefficients]
+        sigma = self.sigma / (bound * self.sigma.pow(p).sum().pow(1 / p))
         for c in polynomials:
             sigma = sigma * sum(a * sigma ** (2 * i) for i, a in enumerate(c))
         return self._with(sigma)

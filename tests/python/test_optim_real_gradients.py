@@ -42,7 +42,22 @@ def test_the_update_is_closer_to_float64_than_the_literal_iteration_in_bfloat16(
     assert not far, "\n".join(far)
 
 
+def mean_square(distances):
+    return sum(d * d for d in distances) / len(distances)
+
+
+def test_minimax9_is_no_further_from_the_exact_factor_than_jordans_set(accuracies):
+    """On average, at all but the first moment and over all of them; an early gradient is mostly singular values that neither set reaches."""
+    distances = {c: [a.our_distance[c] for a in accuracies] for c in SETS}
+    assert sum(distances["minimax9"]) < sum(distances["jordan"])
+    assert mean_square(distances["minimax9"]) < mean_square(distances["jordan"])
+    for moment in Setting.moments[1:]:
+        late = {c: [a.our_distance[c] for a in accuracies if a.moment == moment] for c in SETS}
+        assert sum(late["minimax9"]) < 0.9 * sum(late["jordan"]), moment
+        assert mean_square(late["minimax9"]) < mean_square(late["jordan"]), moment
+
+
 def test_minimax9_is_nearer_to_the_exact_factor_than_jordans_set_where_no_singular_value_is_below_its_interval(accuracies):
-    inside = [a for a in accuracies if a.smallest >= 3e-3 * 1.02]
+    inside = [a for a in accuracies if a.smallest >= 3e-3 * 1.05]
     assert len(inside) >= 12
     assert all(a.our_distance["minimax9"] <= 0.13 < a.our_distance["jordan"] for a in inside)

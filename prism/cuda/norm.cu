@@ -1,0 +1,79 @@
+// Frobenius norms. Of a matrix in halves the high ones are enough: what they leave out is 2⁻¹¹ of an entry, and the
+// polynomials that need a norm leave a hundredth.
+
+#include "prism/cuda/norm.h"
+
+namespace prism::cuda {
+namespace {
+
+constexpr int kThreads = 256, kWarps = kThreads / 32;
+
+__device__ double warp_sum(double mine) {
+  for (int offset = 16; offset > 0; offset /= 2) mine += __shfl_down_sync(~0u, mine, offset);
+  return mine;
+}
+
+// The sum over a block, in a fixed order; valid in thread 0.
+__device__ double block_sum(double mine) {
+  __shared__ double warps[kWarps];
+  mine = warp_sum(mine);
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = mine;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    for (int w = 1; w < kWarps; ++w) mine += warps[w];
+  }
+  return mine;
+}
+
+// A lane's part of the squares of a row up to the diagonal, those left of it twice.
+__device__ float squares_of_row(const __half* row, int diagonal) {
+  float sum = 0;
+  for (int column = threadIdx.x % 32 * 8; column <= diagonal; column += 32 * 8) {
+    const uint4 eight = *reinterpret_cast<const uint4*>(row + column);
+    const auto* values = reinterpret_cast<const __half*>(&eight);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float x = __half2float(values[i]);
+      if (column + i < diagonal) sum = fmaf(2 * x, x, sum);
+      if (column + i == diagonal) sum = fmaf(x, x, sum);
+    }
+  }
+  return sum;
+}
+
+__global__ void __launch_bounds__(kThreads) squares_kernel(const __grid_constant__ NormLaunch launch) {
+  int m = 0;
+  while (m + 1 < launch.count && launch.matrices[m + 1].first_block <= static_cast<int>(blockIdx.x)) ++m;
+  const NormMatrix& matrix = launch.matrices[m];
+  const int first = (static_cast<int>(blockIdx.x) - matrix.first_block) * kRowsOfSquares;
+  const int end = min(first + kRowsOfSquares, matrix.k);
+  double mine = 0;
+  for (int row = first + static_cast<int>(threadIdx.x) / 32; row < end; row += kWarps)
+    mine += squares_of_row(matrix.A + static_cast<int64_t>(row) * matrix.pitch, row);
+  const double sum = block_sum(mine);
+  if (threadIdx.x == 0) launch.squares[blockIdx.x] = sum;
+}
+
+__global__ void __launch_bounds__(kThreads) rescale_kernel(const __grid_constant__ NormLaunch launch) {
+  const int index = static_cast<int>(blockIdx.x);
+  const NormMatrix& matrix = launch.matrices[index];
+  const int last = index + 1 < launch.count ? launch.matrices[index + 1].first_block : launch.blocks;
+  double mine = 0;
+  for (int b = matrix.first_block + static_cast<int>(threadIdx.x); b < last; b += kThreads) mine += launch.squares[b];
+  const double sum = block_sum(mine);
+  if (threadIdx.x != 0) return;
+  const double factor = sum == 0 ? 1 : launch.A_scale / sqrt(sum);
+  launch.factor[matrix.place] = static_cast<float>(factor);
+  launch.square[matrix.place] = static_cast<float>(factor * factor);
+  launch.update[index] *= static_cast<float>(sqrt(factor));
+}
+
+}  // namespace
+
+cudaError_t launch_norm(const NormLaunch& launch, cudaStream_t stream) {
+  squares_kernel<<<launch.blocks, kThreads, 0, stream>>>(launch);
+  rescale_kernel<<<launch.count, kThreads, 0, stream>>>(launch);
+  return cudaGetLastError();
+}
+
+}  // namespace prism::cuda
