@@ -22,8 +22,7 @@ enum class Norm { Frobenius, Schatten4 };
 //   you            5 steps, each its own              You 2025
 //   polar_express  8 steps                            Amsel et al. 2025; the first five made safe above 1 by s = 1.05
 //   minimax9       3 steps of degree 9                minimax on [3e-3, 1], each on the image of the last;
-//                                                     ends within 0.88–1.12; of the Schatten norm, the others of
-//                                                     Frobenius's
+//                                                     ends within 0.88–1.12; the one set of the Schatten norm
 //   converged      12 × (2, −1.5, 0.5)                to rounding error, for well-conditioned input
 class Coefficients {
  public:

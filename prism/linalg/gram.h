@@ -16,7 +16,8 @@ namespace prism {
 //          studies, not for speed. docs/accuracy.md has the measurements.
 enum class Precision { Full, Split };
 
-// What makes R = XᵀX ready for the iteration when R is divided by it: (bound·‖X‖)², of shape (…, 1, 1); 1 for R = 0.
+// What R = XᵀX is divided by before the iteration, (bound·‖X‖)²: every singular value of X then lies in [0, 1/bound],
+// where the iteration is stable. Shape (…, 1, 1); never 0.
 Tensor gram_size(const Tensor& R, const Coefficients& coefficients);
 
 // The Newton-Schulz iteration on singular values, carried out on the Gram matrix R = XᵀX (symmetric, positive
