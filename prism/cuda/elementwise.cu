@@ -1,5 +1,6 @@
 // Adam, AdaGrad and RMSprop over many parameters at once: one read and one write of everything.
 
+#include "prism/cuda/blocks.cuh"
 #include "prism/cuda/epilogue.cuh"
 #include "prism/cuda/signal.h"
 
@@ -110,12 +111,9 @@ __device__ void step_elements(const Launch& launch, const Vector& vector, const 
 template <class T, Elementwise Kind>
 __global__ void __launch_bounds__(kThreads) elementwise_kernel(const __grid_constant__ Launch launch) {
   if (!applies(launch.rates.apply)) return;
-  int low = 0, high = launch.count - 1;
-  while (low < high) {
-    const int middle = (low + high + 1) / 2;
-    launch.first_block[middle] <= static_cast<int>(blockIdx.x) ? low = middle : high = middle - 1;
-  }
-  const Vector& vector = launch.vectors[low];
+  const int index =
+      array_of_block(launch.count, static_cast<int>(blockIdx.x), [&](int i) { return launch.first_block[i]; });
+  const Vector& vector = launch.vectors[index];
   __shared__ Common shared;
   if (threadIdx.x == 0) shared = read_common(launch, vector);
   __syncthreads();
@@ -125,7 +123,7 @@ __global__ void __launch_bounds__(kThreads) elementwise_kernel(const __grid_cons
                         reinterpret_cast<uintptr_t>(vector.master);
   for (const float* state : vector.state) addresses |= reinterpret_cast<uintptr_t>(state);
   const bool fours = addresses % 16 == 0;
-  const int64_t begin = static_cast<int64_t>(blockIdx.x - launch.first_block[low]) * kBlock;
+  const int64_t begin = static_cast<int64_t>(blockIdx.x - launch.first_block[index]) * kBlock;
   const int64_t end = min(begin + kBlock, vector.size);
   for (int64_t i = begin + threadIdx.x * kPerThread; i < end; i += kThreads * kPerThread) {
     if (fours && i + kPerThread <= end) {

@@ -77,8 +77,7 @@ class Planner {
                   .C1 = kA,
                   .high = Z_});
     }
-    const double p = c[3] / (2 * c[4]), q = (c[2] / c[4] - p * p) / 2;
-    const double rho1 = c[1] - 2 * c[4] * p * q, rho0 = c[0] - c[4] * q * q;
+    const auto [p, q, rho1, rho0] = CompletedSquare(c);
     const Values s = map(a_, [&](size_t i) { return a_[i] * (a_[i] + p) + q; });
     const double s_scale = scale_for(s);
     add({.X = kA,

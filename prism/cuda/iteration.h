@@ -23,6 +23,13 @@ struct IterationProduct {
   Buffer high = kNone, low = kNone;
 };
 
+// Five coefficients with the square completed: c₀ + c₁a + … + c₄a⁴ = c₄(a² + pa + q)² + ρ₁a + ρ₀.
+struct CompletedSquare {
+  double p, q, rho1, rho0;
+  explicit CompletedSquare(const std::vector<double>& c)
+      : p(c[3] / (2 * c[4])), q((c[2] / c[4] - p * p) / 2), rho1(c[1] - 2 * c[4] * p * q), rho0(c[0] - c[4] * q * q) {}
+};
+
 // For R with eigenvalues up to 1/bound², with A = R or R − I rounded to fp16:
 //   degree 2   Z = c₂A² + c₁A + c₀
 //   degree 4   S = A² + pA + q;  Z = c₄S² + ρ₁A + ρ₀     the square completed: two products, both squares. Horner's

@@ -1,6 +1,7 @@
 // Frobenius norms. Of a matrix in halves the high ones are enough: what they leave out is 2⁻¹¹ of an entry, and the
 // polynomials that need a norm leave a hundredth.
 
+#include "prism/cuda/blocks.cuh"
 #include "prism/cuda/norm.h"
 
 namespace prism::cuda {
@@ -8,21 +9,8 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 
-__device__ double warp_sum(double mine) {
-  for (int offset = 16; offset > 0; offset /= 2) mine += __shfl_down_sync(~0u, mine, offset);
-  return mine;
-}
-
-// The sum over a block, in a fixed order; valid in thread 0.
 __device__ double block_sum(double mine) {
-  __shared__ double warps[kWarps];
-  mine = warp_sum(mine);
-  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = mine;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    for (int w = 1; w < kWarps; ++w) mine += warps[w];
-  }
-  return mine;
+  return merged_in_block<kThreads>(mine, [](double& a, double b) { a += b; });
 }
 
 // A lane's part of the squares of a row up to the diagonal, those left of it twice.
@@ -42,9 +30,8 @@ __device__ float squares_of_row(const __half* row, int diagonal) {
 }
 
 __global__ void __launch_bounds__(kThreads) squares_kernel(const __grid_constant__ NormLaunch launch) {
-  int m = 0;
-  while (m + 1 < launch.count && launch.matrices[m + 1].first_block <= static_cast<int>(blockIdx.x)) ++m;
-  const NormMatrix& matrix = launch.matrices[m];
+  const NormMatrix& matrix = launch.matrices[array_of_block(launch.count, static_cast<int>(blockIdx.x),
+                                                            [&](int i) { return launch.matrices[i].first_block; })];
   const int first = (static_cast<int>(blockIdx.x) - matrix.first_block) * kRowsOfSquares;
   const int end = min(first + kRowsOfSquares, matrix.k);
   double mine = 0;

@@ -1,6 +1,7 @@
 // The elementwise part of the spectral step. Two passes over G and M, since the operands' power of two needs the
 // largest magnitude first.
 
+#include "prism/cuda/blocks.cuh"
 #include "prism/cuda/epilogue.cuh"
 #include "prism/cuda/signal.h"
 
@@ -43,12 +44,7 @@ __device__ double gamma_of(const SignalLaunch& launch, const SignalMatrix& matri
 }
 
 __device__ int matrix_of_block(const SignalLaunch& launch, int block) {
-  int low = 0, high = launch.count - 1;
-  while (low < high) {
-    const int middle = (low + high + 1) / 2;
-    launch.matrices[middle].first_block <= block ? low = middle : high = middle - 1;
-  }
-  return low;
+  return array_of_block(launch.count, block, [&](int i) { return launch.matrices[i].first_block; });
 }
 
 template <class T, int N>
@@ -91,20 +87,7 @@ __device__ void merge(Measure& a, const Measure& b) {
   a.D_squares += b.D_squares;
 }
 
-// The merge over a block, in a fixed order; valid in thread 0.
-__device__ Measure merged(Measure mine) {
-  __shared__ Measure warps[kThreads / 32];
-  for (int offset = 16; offset > 0; offset /= 2) {
-    merge(mine, {__shfl_down_sync(~0u, mine.T_largest, offset), __shfl_down_sync(~0u, mine.D_largest, offset),
-                 __shfl_down_sync(~0u, mine.T_squares, offset), __shfl_down_sync(~0u, mine.D_squares, offset)});
-  }
-  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = mine;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    for (int w = 1; w < kThreads / 32; ++w) merge(mine, warps[w]);
-  }
-  return mine;
-}
+__device__ Measure merged(Measure mine) { return merged_in_block<kThreads>(mine, merge); }
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) measure_kernel(const __grid_constant__ SignalLaunch launch) {

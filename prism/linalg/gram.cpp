@@ -3,6 +3,7 @@
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/matmul.h>
 
+#include "prism/cuda/iteration.h"
 #include "prism/linalg/symmetric.h"
 
 namespace prism {
@@ -46,12 +47,12 @@ Tensor polynomial_with(const Tensor& A, const Polynomial& c, Operands operands) 
 // Horner's rule terms a hundred times as large as the sum would cancel. A polynomial of A as rounded, in its linear
 // terms too: the exact A there would not fit the rounded one in the products.
 Tensor polynomial_by_squares(const Tensor& A, const Polynomial& c) {
-  const double p = c[3] / (2 * c[4]), q = (c[2] / c[4] - p * p) / 2;
+  const auto [p, q, rho1, rho0] = cuda::CompletedSquare(c);
   const Tensor rounded = rounded_to_half(A);
   Tensor S = product(rounded, rounded, Operands::Half).add_(rounded, p);
   S.diagonal(0, -2, -1).add_(q);
-  Tensor Z = product(S, S, Operands::Half).mul_(c[4]).add_(rounded, c[1] - 2 * c[4] * p * q);
-  Z.diagonal(0, -2, -1).add_(c[0] - c[4] * q * q);
+  Tensor Z = product(S, S, Operands::Half).mul_(c[4]).add_(rounded, rho1);
+  Z.diagonal(0, -2, -1).add_(rho0);
   return Z;
 }
 

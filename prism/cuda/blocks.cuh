@@ -1,0 +1,47 @@
+#pragma once
+
+// What kernels share whose blocks each take a piece of one of several arrays.
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace prism::cuda {
+
+// The array that a block belongs to: the last whose first block does not come after it.
+template <class FirstBlock>
+__device__ int array_of_block(int arrays, int block, const FirstBlock& first_block) {
+  int low = 0, high = arrays - 1;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    first_block(middle) <= block ? low = middle : high = middle - 1;
+  }
+  return low;
+}
+
+// What the lane `offset` further on has.
+template <class T>
+__device__ T from_lane_after(const T& mine, int offset) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % sizeof(uint32_t) == 0);
+  uint32_t words[sizeof(T) / sizeof(uint32_t)];
+  memcpy(words, &mine, sizeof(T));
+  for (auto& word : words) word = __shfl_down_sync(~0u, word, offset);
+  T result;
+  memcpy(&result, words, sizeof(T));
+  return result;
+}
+
+// The values of a block's threads merged by merge(T& a, const T& b), in a fixed order; valid in thread 0.
+template <int Threads, class T, class Merge>
+__device__ T merged_in_block(T mine, const Merge& merge) {
+  __shared__ T warps[Threads / 32];
+  for (int offset = 16; offset > 0; offset /= 2) merge(mine, from_lane_after(mine, offset));
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = mine;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    for (int w = 1; w < Threads / 32; ++w) merge(mine, warps[w]);
+  }
+  return mine;
+}
+
+}  // namespace prism::cuda
