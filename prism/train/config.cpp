@@ -75,9 +75,16 @@ void add_optimizer_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(ConfigKey::integer("optimizer.gamma_warmup", 0, "Steps over which γ rises to its value.").at_least(0));
   keys.push_back(
       ConfigKey::real("optimizer.gamma_floor", 0.0, "Where γ's schedule ends, as a fraction of γ.").at_least(0));
-  keys.push_back(ConfigKey::real("optimizer.aux_lr", 0.005,
-                                 "Peak learning rate of AdamW on the rest: embeddings, head, norms, biases.")
-                     .at_least(0));
+  keys.push_back(ConfigKey::real("optimizer.aux_lr", kAuto,
+                                 "Peak learning rate of AdamW on the rest: embeddings, head, norms, biases; auto: "
+                                 "0.005, or optimizer.aux_ratio times optimizer.lr.")
+                     .at_least(0)
+                     .or_word(kAuto));
+  keys.push_back(ConfigKey::real("optimizer.aux_ratio", kAuto,
+                                 "Peak learning rate of the rest as a multiple of optimizer.lr, in place of "
+                                 "optimizer.aux_lr; auto: none.")
+                     .at_least(0)
+                     .or_word(kAuto));
   keys.push_back(ConfigKey::reals("optimizer.aux_betas", {0.9, 0.95}, "AdamW's averages, on the rest.")
                      .length(2)
                      .at_least(0)
@@ -219,6 +226,21 @@ model::ModelConfig imported_config(const Config& config, int64_t vocab) {
   return model;
 }
 
+constexpr double kAuxRate = 0.005;
+
+// The peak rate of the rest, for hidden matrices whose peak rate is `lr`.
+double aux_rate(const Config& config, double lr) {
+  if (config.is("optimizer.aux_ratio", kAuto))
+    return config.is("optimizer.aux_lr", kAuto) ? kAuxRate : config.real("optimizer.aux_lr");
+  if (!config.is("optimizer.aux_lr", kAuto)) {
+    throw Error(
+        fmt::format("{}: expected either optimizer.aux_ratio or optimizer.aux_lr, got both ({}); set one of them "
+                    "to \"auto\"",
+                    config.where("optimizer.aux_ratio"), config.where("optimizer.aux_lr")));
+  }
+  return config.real("optimizer.aux_ratio") * lr;
+}
+
 void fill(Config& config, const char* key, const nlohmann::json& value) {
   if (config.is(key, kAuto)) config.assign(key, value, config.where(key));
 }
@@ -311,7 +333,7 @@ OptimizerPair optimizer_options(const Config& config) {
   OptimizerPair pair;
   pair.matrices = as_user_error("optimizer", [&] { return make_options(name, values); });
   pair.rest = as_user_error("optimizer.aux", [&] {
-    return make_options("adamw", {{"lr", config.real("optimizer.aux_lr")},
+    return make_options("adamw", {{"lr", aux_rate(config, pair.matrices->lr())},
                                   {"betas", betas},
                                   {"weight_decay", config.real("optimizer.aux_weight_decay")}});
   });
@@ -338,6 +360,8 @@ void resolve(Config& config, int64_t vocab) {
     if (config.table().find(name) != nullptr && key != "gamma_schedule" && !(value.is_array() && value.empty()))
       fill(config, name.c_str(), value);
   }
+  // With a ratio it stays "auto": a file with both numbers would be refused.
+  if (config.is("optimizer.aux_ratio", kAuto)) fill(config, "optimizer.aux_lr", pair.rest->lr());
 }
 
 void check(const Config& config) {

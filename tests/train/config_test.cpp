@@ -67,6 +67,40 @@ TEST(TrainConfig, PassesEveryKindOfValueOn) {
   EXPECT_EQ(pair.rest->weight_decay(), 0.2);
 }
 
+TEST(TrainConfig, TakesTheRateOfTheRestAsANumberOrAsAMultipleOfTheMatrices) {
+  const auto rate = [](const std::vector<std::string>& settings) {
+    return train::optimizer_options(with(settings)).rest->lr();
+  };
+  EXPECT_EQ(rate({}), 0.005);
+  EXPECT_EQ(rate({"optimizer.lr=0.3"}), 0.005);
+  EXPECT_EQ(rate({"optimizer.aux_lr=0.1"}), 0.1);
+  EXPECT_DOUBLE_EQ(rate({"optimizer.lr=0.3", "optimizer.aux_ratio=0.5"}), 0.15);
+  EXPECT_DOUBLE_EQ(rate({"optimizer.name=adamw", "optimizer.aux_ratio=2"}), 2 * make_options("adamw")->lr());
+  EXPECT_DOUBLE_EQ(rate({"optimizer.lr=0.3", "optimizer.aux_lr=0.1", "optimizer.aux_lr=auto", "optimizer.aux_ratio=1"}),
+                   0.3);
+  const auto message = io::message_of<Error>([&] { rate({"optimizer.aux_lr=0.1", "optimizer.aux_ratio=1"}); });
+  EXPECT_NE(message.find("--set optimizer.aux_ratio=1: optimizer.aux_ratio: expected either optimizer.aux_ratio or "
+                         "optimizer.aux_lr, got both (--set optimizer.aux_lr=0.1: optimizer.aux_lr)"),
+            std::string::npos)
+      << message;
+}
+
+TEST(TrainConfig, KeepsTheRateOfTheRestWhenItIsWrittenAndReadBack) {
+  for (const auto& [setting, rate] : std::map<std::string, double>{
+           {"optimizer.gamma=1", 0.005}, {"optimizer.aux_lr=0.1", 0.1}, {"optimizer.aux_ratio=0.5", 0.15}}) {
+    auto config = with({"optimizer.lr=0.3", setting, "data.path=x", "run.out=y"});
+    train::resolve(config, 500);
+    auto again = make_config();
+    again.read_toml(config.to_toml(), "written");
+    EXPECT_DOUBLE_EQ(train::optimizer_options(again).rest->lr(), rate) << setting;
+  }
+  // A file from before there was a ratio holds the number alone, and a run begun with it goes on.
+  auto before = with({"optimizer.aux_lr=0.005"}), now = with({"data.path=x", "run.out=y"});
+  train::resolve(now, 500);
+  EXPECT_EQ(before.value("optimizer.aux_lr"), now.value("optimizer.aux_lr"));
+  EXPECT_EQ(before.value("optimizer.aux_ratio"), now.value("optimizer.aux_ratio"));
+}
+
 TEST(TrainConfig, RefusesAnOptionTheOptimizerDoesNotHave) {
   const auto message = io::message_of<Error>([] {
     train::optimizer_options(with({"optimizer.name=adamw", "optimizer.gamma=2"}));
