@@ -96,7 +96,7 @@ __device__ void step_elements(const Launch& launch, const Vector& vector, const 
     float now[3] = {state[0].x[k], state[1].x[k], state[2].x[k]};
     const float gradient = fmaf(common.coupled_decay, rounded, to_float(g.x[k]) * common.grad_factor);
     const float U = direction<Kind>(gradient, now, has, launch.rule, common);
-    master.x[k] = updated(vector.master != nullptr ? master.x[k] : rounded, U, common.write);
+    master.x[k] = updated(vector.master != nullptr ? current_master(master.x[k], w.x[k]) : rounded, U, common.write);
     w.x[k] = from_float<T>(master.x[k]);
     for (int s = 0; s < 3; ++s) state[s].x[k] = now[s];
   }

@@ -48,6 +48,14 @@ __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
   return __float2bfloat16_rn(x);
 }
 
+// The master, or its 16-bit weight where that is no longer the rounded master: someone wrote the weight since the last
+// step, and a stale master would undo it.
+template <class T>
+__device__ inline float current_master(float master, T weight) {
+  const float rounded = to_float(weight);
+  return to_float(from_float<T>(master)) == rounded ? master : rounded;
+}
+
 // W ← keep·W − lr·u. 16-bit weights are rounded once, at the end.
 __device__ inline float updated(float W, float u, Write write) { return fmaf(-write.lr, u, write.keep * W); }
 

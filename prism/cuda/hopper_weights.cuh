@@ -43,21 +43,39 @@ struct Weights {
     return *reinterpret_cast<Two<S>*>(slice + (row * kPieces + index) * 16 + column * sizeof(S) % 16);
   }
 
-  // W ← (1 − lr·λ)W − lr·scale·u of a slice in shared memory; u as the sums are placed.
+  // W ← (1 − lr·λ)W − lr·scale·u of a slice in shared memory; u as the sums are placed. The slice is of masters where S
+  // is wider than T.
   template <class S>
   __device__ __forceinline__ void update_slice(const uint32_t (&u)[8], float scale, const Write& write, int row0,
                                                int column0, uint8_t* slice) const {
+    constexpr bool kMasters = sizeof(S) > sizeof(T);
     const Place mine = place();
+    const auto row_of = [&](int i) { return mine.row + 8 * (i % 2); };
+    const auto column_of = [&](int i) { return 8 * (i / 2) + mine.column; };
+    const auto copy_of = [&](int i) { return W + offset(row0 + row_of(i), column0 + column_of(i)); };
+    const auto inside = [&](int i) { return row0 + row_of(i) < rows && column0 + column_of(i) < columns; };
+    constexpr int kAhead = 4;  // copies read before the first is used: more would not fit the registers
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int row = mine.row + 8 * (i % 2), column = 8 * (i / 2) + mine.column;
-      const float2 two = unpacked(u[i]);
-      Two<S>& w = two_at<S>(slice, row, column);
-      const float x = updated(to_float(w.x), scale * two.x, write), y = updated(to_float(w.y), scale * two.y, write);
-      w = {from_float<S>(x), from_float<S>(y)};
-      if (master == nullptr || row0 + row >= rows || column0 + column >= columns) continue;
-      T* copy = W + offset(row0 + row, column0 + column);
-      copy[0] = from_float<T>(x), copy[1] = from_float<T>(y);
+    for (int first = 0; first < 8; first += kAhead) {
+      Two<T> copies[kAhead];
+      if constexpr (kMasters) {
+#pragma unroll
+        for (int i = first; i < first + kAhead; ++i) {
+          if (inside(i)) copies[i - first] = {copy_of(i)[0], copy_of(i)[1]};
+        }
+      }
+#pragma unroll
+      for (int i = first; i < first + kAhead; ++i) {
+        const float2 two = unpacked(u[i]);
+        Two<S>& w = two_at<S>(slice, row_of(i), column_of(i));
+        float x = to_float(w.x), y = to_float(w.y);
+        if constexpr (kMasters) x = current_master(x, copies[i - first].x), y = current_master(y, copies[i - first].y);
+        x = updated(x, scale * two.x, write), y = updated(y, scale * two.y, write);
+        w = {from_float<S>(x), from_float<S>(y)};
+        if constexpr (kMasters) {
+          if (inside(i)) copy_of(i)[0] = from_float<T>(x), copy_of(i)[1] = from_float<T>(y);
+        }
+      }
     }
   }
   // The same in device memory, for matrices that the copy engine cannot take.
@@ -70,8 +88,8 @@ struct Weights {
       if (row >= rows || column >= columns) continue;
       const int64_t here = offset(row, column);
       const float2 two = unpacked(u[i / 2]);
-      const float w =
-          updated(master != nullptr ? master[here] : to_float(W[here]), scale * (i % 2 == 0 ? two.x : two.y), write);
+      const float w = updated(master != nullptr ? current_master(master[here], W[here]) : to_float(W[here]),
+                              scale * (i % 2 == 0 ? two.x : two.y), write);
       if (master != nullptr) master[here] = w;
       W[here] = from_float<T>(w);
     }

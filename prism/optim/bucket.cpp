@@ -99,6 +99,13 @@ void close_workspace(const Workspace& workspace, Bucket& bucket, const Tensor& a
   }
 }
 
+// The master of each element, or its 16-bit weight where that is no longer the rounded master: someone wrote the weight
+// since the last step (loaded a checkpoint, swapped in averaged weights), and a stale master would undo it. Decided
+// element by element, so that it needs no reduction and no wait, and takes a change of any part.
+Tensor current_master(const Tensor& master, const Tensor& weight) {
+  return at::where(master.to(weight.scalar_type()).eq(weight), master, weight.to(master.scalar_type()));
+}
+
 // W ← (1 − lr·λ)W − lr·U, the only writer of weights. In float32 at least: 16-bit weights are rounded once, at the end.
 void apply_update(const std::vector<Tensor>& weights, Tensor U, const Tensor& master, const Tensor& lr, double decay) {
   const auto type = U.scalar_type();
@@ -126,6 +133,7 @@ void apply_update(const std::vector<Tensor>& weights, Tensor U, const Tensor& ma
   }
   for (size_t i = 0; i < weights.size(); ++i) {
     Tensor W = master.defined() ? master[static_cast<int64_t>(i)].view(weights[i].sizes()) : weights[i].to(type);
+    if (master.defined()) W.copy_(current_master(W, weights[i]));
     if (decay != 0) W.copy_(decayed(W));
     weights[i].copy_(W.sub_(update(i), rate));
   }

@@ -488,6 +488,39 @@ TEST_P(Contract, MasterWeightsTakeStepsTooSmallForBFloat16) {
   }
 }
 
+TEST_P(Contract, WeightsWrittenSinceTheLastStepReplaceTheirMasters) {
+  const auto parameters = model(torch::kBFloat16);
+  const auto optimizer = make(parameters, {{"master_weights", true}, {"weight_decay", 0}});
+  run(*optimizer, parameters, 1, 2);
+  const auto before = state_of(*optimizer);
+  std::vector<Tensor> written;  // half of the elements of each, and whole tensors of one bucket alone
+  {
+    torch::NoGradGuard no_grad;
+    for (const auto& [name, tensor] : parameters) {
+      Tensor& mask = written.emplace_back(random(tensor.sizes(), 500).gt(name == "tall.1" ? -1e9 : 0));
+      tensor.copy_(torch::where(mask, random(tensor.sizes(), 600, torch::kBFloat16), tensor));
+    }
+  }
+  const auto loaded = values_of(parameters);
+  set_gradients(parameters, 3);
+  optimizer->step_if(torch::tensor(false));
+  for (size_t i = 0; i < parameters.size(); ++i) EXPECT_TRUE(torch::equal(parameters[i].second, loaded[i]));
+  optimizer->param_groups()[0].options().set_lr(0);
+  optimizer->step();
+  const auto after = state_of(*optimizer);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const auto& [name, tensor] = parameters[i];
+    EXPECT_TRUE(torch::equal(tensor, loaded[i])) << name;
+    const auto master = [&](const std::map<std::string, Tensor>& state) {
+      return state.at("state." + name + ".master").view(tensor.sizes());
+    };
+    EXPECT_TRUE(
+        torch::equal(master(after).masked_select(written[i]), loaded[i].to(torch::kFloat).masked_select(written[i])));
+    const Tensor kept = written[i].logical_not();  // keeps what rounding hides
+    EXPECT_TRUE(torch::equal(master(after).masked_select(kept), master(before).masked_select(kept))) << name;
+  }
+}
+
 TEST_P(Contract, FollowsParametersMovedToAnotherType) {
   for (const auto& [from, to] :
        {std::pair(torch::kFloat32, torch::kFloat64), std::pair(torch::kFloat64, torch::kFloat32),

@@ -102,6 +102,33 @@ def test_half_precision_weights_follow_the_float32_ones(case):
         assert all(value.dtype == torch.float32 for value in second.state[q].values())
 
 
+@every_class
+def test_weights_loaded_after_construction_replace_their_masters(case):
+    """As `model.load_state_dict` writes them, before the first step and between steps."""
+    named, other = parameters(case, dtype=torch.bfloat16), parameters(case, dtype=torch.bfloat16, seed=1)
+    late, early = case.make(named, master_weights=True), None
+    for step in range(3):
+        if step in (0, 2):
+            with torch.no_grad():
+                for (_, p), (_, q) in zip(named, other, strict=True):
+                    p.copy_(q)
+        if step == 0:
+            early = case.make(other, master_weights=True)
+        set_gradients(named, step)
+        set_gradients(other, step)
+        late.step()
+        early.step()
+        assert_same(values(named), values(other))
+        assert_same(states(late), states(early))
+    with torch.no_grad():
+        for _, p in named:
+            p.fill_(3.0)
+    for group in late.param_groups:
+        group["lr"] = 0.0
+    late.step()
+    assert all((p == 3).all() and (late.state[p]["master"] == 3).all() for _, p in named)
+
+
 # ---- 3. hyperparameters
 
 

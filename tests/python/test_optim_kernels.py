@@ -189,6 +189,35 @@ def test_a_captured_step_is_the_eager_one_bit_for_bit(name):
     torch.testing.assert_close(replayed(kind, options, graphs=True), replayed(kind, options, graphs=False), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("captured", [False, True], ids=["eager", "captured"])
+@pytest.mark.parametrize("name", CAPTURED)
+def test_weights_written_since_the_last_step_replace_their_masters(name, captured):
+    kind, options = OPTIONS[name]
+    params = [torch.nn.Parameter(randn(*shape, seed=i, dtype=torch.bfloat16)) for i, shape in enumerate(SHAPES)]
+    options = options | {"master_weights": True, "weight_decay": 0, "capturable": True}
+    optimizer = getattr(prism_optim, kind)(params, lr=0.02, **options)
+    for p in params:
+        p.grad = torch.randn_like(p)
+    optimizer.step()
+    step = optimizer.step
+    if captured:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            optimizer.step()
+        step = graph.replay
+        step()
+    optimizer.param_groups[0]["lr"].fill_(0)
+    masters = [optimizer.state[p]["master"].clone() for p in params]
+    written = [randn(*p.shape, seed=7) > 0 for p in params]
+    with torch.no_grad():
+        for p, mask in zip(params, written, strict=True):
+            p[mask] = 3
+    step()
+    for p, mask, master in zip(params, written, masters, strict=True):
+        assert (p[mask] == 3).all()
+        torch.testing.assert_close(optimizer.state[p]["master"], master.masked_fill(mask, 3), rtol=0, atol=0)
+
+
 def test_learning_rate_and_gamma_on_the_device_are_those_on_the_host():
     plain, _ = run("Prism", {"gamma": 0.7, "weight_decay": 0.1}, "cuda")
     device, _ = run("Prism", {"gamma": 0.7, "weight_decay": 0.1, "capturable": True}, "cuda")
