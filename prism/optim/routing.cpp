@@ -3,6 +3,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <array>
 #include <iomanip>
 #include <map>
 #include <numeric>
@@ -18,6 +19,30 @@ namespace {
 constexpr const char* kEmbeddings = R"((^|\.)(\w*embed\w*|\w*emb|wte|wpe|tok_\w+|pos_\w+|position\w*)(\.|$))";
 constexpr const char* kHeads =
     R"((^|\.)(lm_head|\w*head|output|classifier|score|embed_out|unembed\w*)\.weight$|^fc\.weight$)";
+
+constexpr std::array<std::string_view, 4> kWrappers = {"module", "_orig_mod", "_fsdp_wrapped_module",
+                                                       "_checkpoint_wrapped_module"};
+
+// "module." and the like where a name begins with one, else nothing.
+std::string_view wrapper_of(std::string_view name) {
+  const std::string_view first = name.substr(0, name.find('.'));
+  const bool wraps =
+      first.size() < name.size() && std::find(kWrappers.begin(), kWrappers.end(), first) != kWrappers.end();
+  return wraps ? name.substr(0, first.size() + 1) : std::string_view();
+}
+
+std::string without_wrappers(std::string_view name) {
+  std::string plain;
+  while (!name.empty()) {
+    const size_t wrapper = wrapper_of(name).size();
+    name.remove_prefix(wrapper);
+    if (wrapper > 0) continue;
+    const size_t length = std::min(name.find('.'), name.size() - 1) + 1;
+    plain += name.substr(0, length);
+    name.remove_prefix(length);
+  }
+  return plain;
+}
 
 std::string shape_text(at::IntArrayRef shape) { return shape.empty() ? "scalar" : c10::Join(" × ", shape); }
 
@@ -48,6 +73,25 @@ Rules default_rules(const Options& matrices, const Options& rest) {
   return rules;
 }
 
+std::vector<std::string> plain_names(std::vector<std::string> names) {
+  // Around the whole model first: then a model with a submodule called `module` has the same names wrapped and plain.
+  const auto shared = [&] {
+    const std::string_view wrapper = names.empty() ? std::string_view() : wrapper_of(names.front());
+    const bool all =
+        std::all_of(names.begin(), names.end(), [&](const std::string& name) { return name.starts_with(wrapper); });
+    return all ? wrapper.size() : 0;
+  };
+  for (size_t length = shared(); length > 0; length = shared()) {
+    for (auto& name : names) name.erase(0, length);
+  }
+  std::map<std::string, int> uses;
+  for (const auto& name : names) ++uses[without_wrappers(name)];
+  for (auto& name : names) {
+    if (auto plain = without_wrappers(name); uses[plain] == 1) name = std::move(plain);
+  }
+  return names;
+}
+
 Routing::Routing(Rules rules, const Parameters& parameters) : rules_(std::move(rules)) {
   TORCH_CHECK(parameters.names.size() == parameters.size(),
               "routing: parameters must have names; pass model->named_parameters()");
@@ -61,13 +105,17 @@ Routing::Routing(Rules rules, const Parameters& parameters) : rules_(std::move(r
                         rule.pattern, "'");
     }
   }
+  const auto plain = plain_names(parameters.names);
   for (size_t p = 0; p < parameters.size(); ++p) {
     const auto& name = parameters.names[p];
+    TORCH_CHECK(!name.ends_with("_flat_param"), "routing: '", name,
+                "' is a flat parameter of FullyShardedDataParallel: one vector in which no matrix can be seen; use "
+                "DistributedDataParallel");
     const auto shape = parameters.tensors[p].sizes();
     const auto dimensions = std::count_if(shape.begin(), shape.end(), [](int64_t size) { return size != 1; });
     size_t match = 0;
     while (match < rules_.size() &&
-           !(std::regex_search(name, patterns[match]) && dimensions >= rules_[match].min_dimensions &&
+           !(std::regex_search(plain[p], patterns[match]) && dimensions >= rules_[match].min_dimensions &&
              dimensions <= rules_[match].max_dimensions)) {
       ++match;
     }

@@ -25,7 +25,13 @@ using Rules = std::vector<Rule>;
 // `matrices`.
 Rules default_rules(const Options& matrices, const Options& rest);
 
-// Which rule each parameter takes.
+// Parameter names without what PyTorch's wrappers put into them: `module.` (DistributedDataParallel), `_orig_mod.`
+// (torch.compile), `_fsdp_wrapped_module.` and `_checkpoint_wrapped_module.`, anywhere in a name. A model then has the
+// same names wrapped and plain. Names that would become equal stay as they are, once wrappers around the whole model
+// are off: someone called a submodule `module`.
+std::vector<std::string> plain_names(std::vector<std::string> names);
+
+// Which rule each parameter takes. Patterns are searched in plain names.
 class Routing {
  public:
   struct Line {

@@ -11,6 +11,7 @@
 //   all_finite(gradients)       a boolean on the device of the first
 //   spectra(…)                  names, and for each six tensors: singular values, SNR, gain, theory, ‖W‖, ‖O‖
 //   default_rules(…), route(…)  which optimizer takes which parameter, and the table to print
+//   plain_names(names)          parameter names without what wrappers put into them
 
 #include <ATen/ops/ones.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -221,6 +222,7 @@ std::tuple<std::vector<int64_t>, std::string> route(const Tensors& parameters, c
 
 TORCH_LIBRARY(prism, library) {
   library.def("tables() -> str", &tables);
+  library.def("plain_names(str[] names) -> str[]", &plain_names);
   library.def("check(str optimizer, str options) -> ()", &check);
   library.def("default_rules(str matrices, str rest) -> str", &rules_text);
   library.def("make_state(Tensor[] parameters, str[] names, str optimizer, str options) -> (Tensor[], str)");

@@ -136,22 +136,16 @@ class Optimizer(torch.optim.Optimizer):
         self._place_scalars()
 
     def _names(self, index: int) -> list[str]:
-        """The names of a group's parameters: those given, or parameter.0, parameter.1, … counted over all groups."""
-        group = self.param_groups[index]
-        if "param_names" in group:
-            return list(group["param_names"])
-        first = sum(len(g["params"]) for g in self.param_groups[:index])
-        return [f"parameter.{first + i}" for i in range(len(group["params"]))]
+        return _plain_names(self.param_groups)[index]
 
     def _check_names(self) -> None:
-        names = [name for index in range(len(self.param_groups)) for name in self._names(index)]
-        for name, count in Counter(names).items():
+        names = _plain_names(self.param_groups)
+        for name, count in Counter(name for some in names for name in some).items():
             if count > 1:
                 raise ValueError(f"two parameters are named '{name}'; names must be unique")
-        last = len(self.param_groups) - 1
-        group = self.param_groups[last]
+        group = self.param_groups[-1]
         seen = set()
-        for name, parameter in zip(self._names(last), group["params"], strict=True):
+        for name, parameter in zip(names[-1], group["params"], strict=True):
             _refuse_sharded(name, parameter, group["optimizer"])
             if parameter in seen:
                 raise ValueError(f"parameter '{name}' appears more than once in its group")
@@ -187,20 +181,15 @@ class Optimizer(torch.optim.Optimizer):
             if stacks.kinds == _kinds(group) and all(state[p].get(key) is view for p, key, view in stacks.views):
                 continue
             fresh = self._fresh(index)
+            names = dict(zip(group["params"], self._names(index), strict=True))
             for parameter, key, view in fresh.views:
                 present = state[parameter].get(key)
                 if present is None:  # a field that only the new type has keeps its first value
                     continue
-                _check_shape(key, self._name_of(index, parameter), present, view)
+                _check_shape(key, names[parameter], present, view)
                 view.copy_(present)
             self._install(fresh, stacks)
             self._stacks[index] = fresh
-
-    def _name_of(self, index: int, parameter: Tensor) -> str:
-        for name, candidate in zip(self._names(index), self.param_groups[index]["params"], strict=True):
-            if candidate is parameter:
-                return name
-        raise KeyError("parameter")
 
     # ---- the step
 
@@ -315,9 +304,15 @@ class Optimizer(torch.optim.Optimizer):
     # ---- saving and loading
 
     def state_dict(self) -> dict[str, Any]:
-        """The state in torch's layout; with `skipped`, the number of cancelled steps, where a group has `skip_nonfinite`."""
+        """The state in torch's layout; with `skipped`, the number of cancelled steps, where a group has `skip_nonfinite`.
+
+        `param_names` are without what wrappers put into them (`module.`, `_orig_mod.`), so that state moves between a model and a wrapped one.
+        """
         self._sync()
         result = super().state_dict()
+        for group, names in zip(result["param_groups"], _plain_names(self.param_groups), strict=True):
+            if "param_names" in group:
+                group["param_names"] = names
         if any(group["skip_nonfinite"] for group in self.param_groups):
             result["skipped"] = self.skipped.clone()
         return result
@@ -326,8 +321,8 @@ class Optimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads what `state_dict` gave, options included.
 
-        Parameters are matched by name where both sides have `param_names`, else by position. Values are copied into the stacked state, which
-        keeps its type. What does not match is named, and then nothing is changed.
+        Parameters are matched by name where both sides have `param_names`, else by position; torch.distributed.checkpoint has already arranged
+        them. Values are copied into the stacked state, which keeps its type. What does not match is named, and then nothing is changed.
         """
         state_dict = state_dict.copy()
         for pre_hook in self._optimizer_load_state_dict_pre_hooks.values():
@@ -341,8 +336,9 @@ class Optimizer(torch.optim.Optimizer):
             group |= self._written_scalars(index, group)
             fresh = self._fresh(index, group)
             values = {p: state_dict["state"].get(i, {}) for p, i in zip(group["params"], saved_ids, strict=True)}
+            names = dict(zip(group["params"], self._names(index), strict=True))
             for parameter, key, view in fresh.views:
-                name = self._name_of(index, parameter)
+                name = names[parameter]
                 if key not in values[parameter]:
                     raise ValueError(f"load_state_dict: the saved state of '{name}' has no '{key}'")
                 _check_shape(key, name, values[parameter][key], view, same_type=True)
@@ -378,6 +374,16 @@ def _check_shape(key: str, name: str, value: Any, like: Tensor, *, same_type: bo
         raise ValueError(f"state '{key}' of '{name}' must be {like.dtype} of shape {tuple(like.shape)}, got {got}")
 
 
+def _plain_names(groups: list[dict[str, Any]]) -> list[list[str]]:
+    """The names of each group's parameters: those given, without wrappers such as `module.`, or parameter.0, parameter.1, … counted over all
+    groups."""
+    given: list[str] = []
+    for group in groups:
+        given += group.get("param_names") or [f"parameter.{len(given) + i}" for i in range(len(group["params"]))]
+    plain = iter(ops.plain_names(given))
+    return [[next(plain) for _ in group["params"]] for group in groups]
+
+
 def _some(names: Iterable[str]) -> str:
     ordered = sorted(names)
     text = ", ".join(f"'{name}'" for name in ordered[:5])
@@ -388,7 +394,8 @@ def _matched(optimizer: Optimizer, saved_groups: list[dict[str, Any]]) -> list[t
     """For each group here, the saved group its options come from and the saved number of each of its parameters."""
     groups = optimizer.param_groups
     by_name = all("param_names" in group for group in [*groups, *saved_groups])
-    matched = _matched_by_name(groups, saved_groups) if by_name else _matched_by_position(groups, saved_groups)
+    arranged = any(isinstance(number, str) for saved in saved_groups for number in saved["params"])  # by torch.distributed.checkpoint
+    matched = _matched_by_name(groups, saved_groups) if by_name and not arranged else _matched_by_position(groups, saved_groups)
     for index, (source, _) in enumerate(matched):
         saved_kind = source.get("optimizer")
         if saved_kind is None:
@@ -415,19 +422,18 @@ def _matched_by_position(groups: list[dict[str, Any]], saved_groups: list[dict[s
 def _matched_by_name(groups: list[dict[str, Any]], saved_groups: list[dict[str, Any]]) -> list[tuple[dict[str, Any], list[int]]]:
     found = {
         name: (number, index)
-        for index, saved in enumerate(saved_groups)
-        for name, number in zip(saved["param_names"], saved["params"], strict=True)
+        for index, (saved, names) in enumerate(zip(saved_groups, _plain_names(saved_groups), strict=True))
+        for name, number in zip(names, saved["params"], strict=True)
     }
-    ours = [name for group in groups for name in group["param_names"]]
-    missing, extra = set(ours) - set(found), set(found) - set(ours)
+    ours = _plain_names(groups)
+    missing, extra = set().union(*ours) - set(found), set(found) - set().union(*ours)
     if missing:
         instead = f"; it has {_some(extra)} instead" if extra else ""
         raise ValueError(f"load_state_dict: the saved state has no parameter {_some(missing)}{instead}")
     if extra:
         raise ValueError(f"load_state_dict: the saved state has {_some(extra)}, which this optimizer does not have")
     matched = []
-    for group in groups:
-        names = group["param_names"]
+    for group, names in zip(groups, ours, strict=True):
         sources = {found[name][1] for name in names}
         if len(sources) > 1:
             other = next(name for name in names if found[name][1] != found[names[0]][1])

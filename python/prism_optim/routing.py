@@ -45,7 +45,7 @@ def _trainable(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, Tensor]]
 
 def _module_rules(model: nn.Module, matrices: str, rest: str) -> list[Rule]:
     """What the types of the modules say beyond names and shapes."""
-    names: dict[Tensor, str] = {parameter: name for name, parameter in reversed(list(model.named_parameters()))}
+    names = {parameter: name for name, parameter in _named(model)}
     rules: dict[str, Rule] = {}
     for _, module, key, parameter in _trainable(model):
         name = names[parameter]
@@ -83,7 +83,14 @@ def _route(named: Sequence[tuple[str, Tensor]], rules: Sequence[Rule]) -> tuple[
 
 
 def _named(model: nn.Module) -> list[tuple[str, Tensor]]:
-    return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    """The trainable parameters under their plain names, which are the same for a model and a wrapped model."""
+    named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    for name, parameter in named:
+        if getattr(parameter, "_fsdp_flattened", False):
+            raise TypeError(
+                f"routing: '{name}' is sharded by FullyShardedDataParallel, which leaves no matrix whole; use DistributedDataParallel"
+            )
+    return list(zip(ops.plain_names([name for name, _ in named]), (parameter for _, parameter in named), strict=True))
 
 
 def routing(model: nn.Module, *, matrices: str = "prism", rest: str = "adamw", rules: Sequence[Rule] | None = None) -> str:

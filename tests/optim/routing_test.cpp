@@ -117,6 +117,41 @@ TEST(Routing, TheFirstMatchWins) {
   EXPECT_EQ(routing.lines()[1].rule, 1);
 }
 
+using Names = std::vector<std::string>;
+
+TEST(PlainNames, AreThoseOfTheModelWithoutItsWrappers) {
+  const Names plain = {"fc.weight", "blocks.0.w"};
+  EXPECT_EQ(plain_names(plain), plain);
+  EXPECT_EQ(plain_names({"module.fc.weight", "module.blocks.0.w"}), plain);
+  EXPECT_EQ(plain_names({"_orig_mod.module.fc.weight", "_orig_mod.module.blocks.0.w"}), plain);
+  EXPECT_EQ(plain_names({"fc._orig_mod.weight", "blocks.0._checkpoint_wrapped_module.w"}), plain);
+  EXPECT_EQ(plain_names({"_fsdp_wrapped_module.fc.weight", "blocks._fsdp_wrapped_module.0.module.w"}), plain);
+  EXPECT_EQ(plain_names({"fc.module", "modules.w", "module"}), (Names{"fc.module", "modules.w", "module"}));
+  EXPECT_EQ(plain_names({}), Names());
+}
+
+TEST(PlainNames, StayUniqueBesideASubmoduleCalledModule) {
+  const Names nested = {"module.fc.weight", "fc.weight", "module.head.weight"};
+  EXPECT_EQ(plain_names(nested), (Names{"module.fc.weight", "fc.weight", "head.weight"}));
+  const Names wrapped = {"module.module.fc.weight", "module.fc.weight", "module.module.head.weight"};
+  EXPECT_EQ(plain_names(wrapped), plain_names(nested));
+  EXPECT_EQ(plain_names(plain_names(wrapped)), plain_names(wrapped));
+}
+
+TEST(Routing, DoesNotDependOnWrappers) {
+  for (const char* name : {"fc.weight", "module.fc.weight", "_orig_mod.fc.weight"}) {
+    EXPECT_EQ(label(name, {10, 64}), "head") << name;
+  }
+  EXPECT_EQ(label("wte.module.weight", {10, 64}), "embedding");
+}
+
+TEST(Routing, RefusesFlatParameters) {
+  EXPECT_EQ(
+      message_of([] { label("_fsdp_wrapped_module._flat_param", {4096}); }),
+      "routing: '_fsdp_wrapped_module._flat_param' is a flat parameter of FullyShardedDataParallel: one vector in "
+      "which no matrix can be seen; use DistributedDataParallel");
+}
+
 TEST(Routing, PrintsItsTable) {
   const Mixed optimizer(model({{"wte.weight", {50257, 32}}, {"h.0.w", {64, 32}}, {"h.0.scale", {}}, {"h.0.b", {64}}}),
                         PrismOptions(), AdamWOptions());
