@@ -23,6 +23,7 @@ struct RunOutcome {
   bool diverged = false;   // stopped by the guard, or ended no better than it began
   std::vector<double> eval_tokens = {}, eval_seconds = {}, eval_losses = {};
   std::vector<std::string> batches = {};  // hash of each step's batch
+  nlohmann::json page = {};               // what the page shows of it: an entry of `runs`, without `optimizer`
 };
 
 // What is said of one contender.

@@ -101,11 +101,13 @@ json page_document(const Plan& plan, const Comparison& comparison, const std::ve
   for (size_t i = 0; i < comparison.results.size(); ++i) {
     const auto& result = comparison.results[i];
     document["optimizers"].push_back(page_optimizer(plan, i, result, baseline));
-    if (result.sweep) document["routing"].push_back(train::page_routing(result.best_summary, result.id));
+    if (result.sweep && result.best_summary.contains("routing"))
+      document["routing"].push_back(train::page_routing(result.best_summary, result.id));
   }
   for (const auto& run : runs) {
     const auto& result = comparison.results[run.contender];
-    auto entry = train::page_run(run.folder, result.id);
+    auto entry = run.page;
+    entry["optimizer"] = result.id;
     if (run.diverged) entry["status"] = "diverged";
     const bool best = result.sweep && result.sweep->best.lr == run.lr;
     if (best) entry["best"] = true;

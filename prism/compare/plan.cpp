@@ -45,7 +45,7 @@ bool is_file_name(const std::string& id) {
 
 // What all must share: the start, the data and how the loss is measured; and what only the comparison as a whole has.
 bool is_common(std::string_view key) {
-  if (key == "model.recompute" || key == "compare.lr") return false;
+  if (key == "model.recompute" || key == "compare.lr" || key == "compare.label") return false;
   const auto begins = [&](std::string_view section) { return key.starts_with(section); };
   return begins("model.") || begins("data.") || begins("compare.") || key == "train.batch" || key == "train.context" ||
          key == "train.seed" || key == "train.eval_sequences" || key == "run.out";
@@ -66,6 +66,7 @@ Contender make_contender(const io::Config& config, const std::string& id) {
     throw Error(fmt::format("{}: expected a name of letters, digits and - _ . + =, got \"{}\"",
                             config.where("compare.optimizers"), id));
   Contender contender{id, label_of(id), config.overridden(id), {}};
+  if (const auto label = contender.config.string("compare.label"); !label.empty()) contender.label = label;
   const bool says = contender.config.where("optimizer.name") != config.where("optimizer.name");
   if (!says && is_optimizer(id)) contender.config.assign("optimizer.name", id, config.where("compare.optimizers"));
   if (!says && !is_optimizer(id) && !config.is_given("optimizer.name")) {
@@ -83,6 +84,10 @@ Plan::Plan(const io::Config& config)
   const auto ids = config.strings("compare.optimizers");
   refuse_repeated(config, "compare.optimizers", ids);
   refuse_repeated(config, "compare.seeds", seeds_);
+  if (config.is_given("compare.label") && !config.is("compare.label", "")) {
+    throw Error(fmt::format("{}: one label cannot name all that are compared; give it in [compare.override.NAME]",
+                            config.where("compare.label")));
+  }
   for (const auto& name : config.override_names()) {
     refuse_unfair_overrides(config, name);
     if (std::find(ids.begin(), ids.end(), name) == ids.end()) {

@@ -1,16 +1,12 @@
 #pragma once
 
 #include <span>
-#include <string_view>
+
+#include "prism/io/embedded_file.h"
 
 namespace prism::report {
 
-// The files of prism/report/assets, in the order in which CMakeLists.txt lists them, as they were at build time.
-struct Asset {
-  std::string_view name;
-  std::string_view bytes;
-};
-
-std::span<const Asset> assets();
+// The files of prism/report/assets, in the order in which CMakeLists.txt lists them.
+std::span<const io::EmbeddedFile> assets();
 
 }  // namespace prism::report

@@ -9,7 +9,7 @@ namespace prism::report {
 
 std::string_view asset(std::string_view name) {
   const auto all = assets();
-  const auto found = std::ranges::find(all, name, &Asset::name);
+  const auto found = std::ranges::find(all, name, &io::EmbeddedFile::name);
   if (found == all.end()) throw std::logic_error("report: no asset " + std::string(name));
   return found->bytes;
 }

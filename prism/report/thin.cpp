@@ -50,7 +50,7 @@ json numbers(const std::vector<double>& values) {  // null for NaN
 }
 
 // Mean of `loss` and extremes of `low` and `high`, which are `loss` itself where points were single steps.
-void thin_losses(json& curve) {
+void thin_losses(json& curve, size_t most_points) {
   const json losses = curve.at("loss");
   const json lows = curve.value("low", losses);
   const json highs = curve.value("high", losses);
@@ -58,9 +58,9 @@ void thin_losses(json& curve) {
   std::vector<double> mean;
   std::vector<double> low;
   std::vector<double> high;
-  for (size_t group = 0; group < kMostPoints; ++group) {
-    const size_t begin = group * losses.size() / kMostPoints;
-    const size_t end = (group + 1) * losses.size() / kMostPoints;
+  for (size_t group = 0; group < most_points; ++group) {
+    const size_t begin = group * losses.size() / most_points;
+    const size_t end = (group + 1) * losses.size() / most_points;
     double sum = 0;
     double least = kNan;
     double most = kNan;
@@ -83,8 +83,8 @@ void thin_losses(json& curve) {
   curve["high"] = numbers(high);
 }
 
-void thin_by_picking(json& curve) {
-  const auto chosen = spread(curve.at("step").size(), kMostPoints);
+void thin_by_picking(json& curve, size_t most_points) {
+  const auto chosen = spread(curve.at("step").size(), most_points);
   for (auto& [key, list] : curve.items()) list = picked(list, chosen);
 }
 
@@ -109,10 +109,10 @@ void thin_spectra(json& records) {
 
 }  // namespace
 
-void thin_run(json& run) {
-  if (run.contains("train") && run["train"].at("step").size() > kMostPoints) thin_losses(run["train"]);
+void thin_run(json& run, size_t most_points) {
+  if (run.contains("train") && run["train"].at("step").size() > most_points) thin_losses(run["train"], most_points);
   for (const auto* key : {"val", "norms"}) {
-    if (run.contains(key)) thin_by_picking(run[key]);
+    if (run.contains(key)) thin_by_picking(run[key], most_points);
   }
   for (const auto* key : {"train", "val", "norms"}) {
     if (!run.contains(key)) continue;

@@ -18,6 +18,6 @@ inline constexpr size_t kMostSteps = 8;        // of one run's spectra
 //   val, norms every k-th point, the last always.
 //   spectra    of the recorded steps evenly spread ones, first and last always; of a record's directions likewise.
 // Numbers of all these lists are kept to six significant digits.
-void thin_run(nlohmann::json& run);
+void thin_run(nlohmann::json& run, size_t most_points = kMostPoints);
 
 }  // namespace prism::report

@@ -181,6 +181,9 @@ void add_run_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(
       ConfigKey::strings("compare.optimizers", nlohmann::json::array(),
                          "What is compared: names of optimizers, or names that [compare.override.NAME] explains."));
+  keys.push_back(ConfigKey::string(
+      "compare.label", "",
+      "Given in [compare.override.NAME]: what tables and the page call NAME; empty: made from the name."));
   keys.push_back(
       ConfigKey::reals("compare.lr", nlohmann::json::array(), "Learning rates each of them is run at.").above(0));
   keys.push_back(

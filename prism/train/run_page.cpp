@@ -98,7 +98,7 @@ std::string optimizer_label(const std::string& name) {
   return found == labels.end() ? name : found->second;
 }
 
-json page_run(const fs::path& folder, const std::string& optimizer_id) {
+json page_run(const fs::path& folder) {
   const auto config = *stored_config(folder);
   const auto summary = read_summary(folder);
   json train = json::object(), val = json::object(), norms = json::object();
@@ -110,8 +110,7 @@ json page_run(const fs::path& folder, const std::string& optimizer_id) {
       norms["weight"].push_back(line.at("weight_norm"));
     }
   }
-  json run = {{"optimizer", optimizer_id},
-              {"lr", config.real("optimizer.lr")},
+  json run = {{"lr", config.real("optimizer.lr")},
               {"seed", config.integer("train.seed")},
               {"status", summary.at("status")},
               {"loss", summary.at("loss")},
@@ -168,7 +167,8 @@ json page_document(const fs::path& folder) {
   const auto name = config.string("optimizer.name");
   const auto label = optimizer_label(name);
   const auto& timing = summary.at("timing");
-  auto run = page_run(folder, name);
+  auto run = page_run(folder);
+  run["optimizer"] = name;
   run["best"] = true;
   return {{"kind", "train"},
           {"title", folder.filename().string()},

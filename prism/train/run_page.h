@@ -8,8 +8,8 @@ namespace prism::train {
 
 // What a page (prism/report/page.h) shows of a run, read from its folder.
 
-nlohmann::json page_run(const std::filesystem::path& folder, const std::string& optimizer_id);  // an entry of `runs`
-nlohmann::json page_routing(const nlohmann::json& summary, const std::string& optimizer_id);    // an entry of `routing`
+nlohmann::json page_run(const std::filesystem::path& folder);  // an entry of `runs`, without `optimizer`
+nlohmann::json page_routing(const nlohmann::json& summary, const std::string& optimizer_id);  // an entry of `routing`
 nlohmann::json page_memory(const nlohmann::json& summary);          // `memory` of an optimizer
 nlohmann::json page_facts(const nlohmann::json& summary);           // machine and corpus, for `facts`
 nlohmann::json page_document(const std::filesystem::path& folder);  // the page of one run

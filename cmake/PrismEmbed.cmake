@@ -1,0 +1,14 @@
+# prism_embed(<out.cpp> HEADER <header> NAMESPACE <namespace> FUNCTION <name> FOLDER <folder> FILES <file>...)
+# Makes a source file with the bytes that the files of the folder have at build time.
+set(PRISM_EMBED_SCRIPT "${CMAKE_CURRENT_LIST_DIR}/embed_files.cmake")
+function(prism_embed out)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "HEADER;NAMESPACE;FUNCTION;FOLDER" "FILES")
+  list(TRANSFORM arg_FILES PREPEND "${arg_FOLDER}/" OUTPUT_VARIABLE paths)
+  add_custom_command(
+    OUTPUT "${out}"
+    COMMAND "${CMAKE_COMMAND}" "-DOUT=${out}" "-DHEADER=${arg_HEADER}" "-DNAMESPACE=${arg_NAMESPACE}"
+      "-DFUNCTION=${arg_FUNCTION}" "-DFOLDER=${arg_FOLDER}" "-DNAMES=${arg_FILES}" -P "${PRISM_EMBED_SCRIPT}"
+    DEPENDS ${paths} "${PRISM_EMBED_SCRIPT}"
+    COMMENT "Embedding ${arg_FUNCTION}"
+    VERBATIM)
+endfunction()

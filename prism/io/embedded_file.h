@@ -1,0 +1,13 @@
+#pragma once
+
+#include <string_view>
+
+namespace prism::io {
+
+// A file that the program carries with it, as it was at build time (cmake/PrismEmbed.cmake).
+struct EmbeddedFile {
+  std::string_view name;
+  std::string_view bytes;
+};
+
+}  // namespace prism::io
