@@ -44,6 +44,7 @@ Command doctor_command();
 Command export_command();
 Command generate_command();
 Command inspect_command();
+Command reproduce_command();
 Command tokenizer_command();
 Command train_command();
 

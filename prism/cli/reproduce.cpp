@@ -1,0 +1,213 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <memory>
+
+#include "prism/cli/command.h"
+#include "prism/cli/dataset_lines.h"
+#include "prism/cli/interrupt.h"
+#include "prism/cli/numbers.h"
+#include "prism/cli/progress.h"
+#include "prism/io/error.h"
+#include "prism/report/page.h"
+#include "prism/report/text_table.h"
+#include "prism/reproduce/report.h"
+
+namespace prism::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using reproduce::Experiment;
+
+struct ReproduceOptions {
+  std::string name;
+  reproduce::Choices choices;
+  std::string pool = "runs/pool";
+  std::vector<std::string> merge;
+  double minutes = 0;
+  double epochs = 1;
+  bool dry_run = false, keep_runs = false, markdown = false;
+};
+
+std::string command_text(const ReproduceOptions& options) {
+  auto text = fmt::format("prism reproduce {} --scale {} --pool {}", options.name, options.choices.scale, options.pool);
+  for (const auto& path : options.choices.data) text += " --data " + path;
+  for (const auto& path : options.choices.held_out) text += " --held-out " + path;
+  if (!options.choices.tokenizer.empty()) text += " --tokenizer " + options.choices.tokenizer;
+  for (const auto& setting : options.choices.settings) text += fmt::format(" --set '{}'", setting);
+  return text;
+}
+
+void check(const ReproduceOptions& options) {
+  if (!(options.minutes >= 0)) throw Error(fmt::format("--minutes: expected 0 or more, got {}", options.minutes));
+  if (!(options.epochs > 0)) throw Error(fmt::format("--epochs: expected a number above 0, got {}", options.epochs));
+}
+
+// Runs that would see their text more often than the user allows are refused before the first begins.
+void check_epochs(const std::vector<Experiment>& experiments, const reproduce::Pool& pool,
+                  const train::Dataset& dataset, const reproduce::Setup& setup, double epochs) {
+  for (const auto& missing : reproduce::missing_runs(experiments, pool, setup)) {
+    const auto& config = missing.run.config;
+    const int64_t wanted =
+        config.integer("train.steps") * config.integer("train.batch") * config.integer("train.context");
+    const auto there = static_cast<double>(dataset.train.tokens());
+    if (static_cast<double>(wanted) <= there * epochs) continue;
+    throw Error(fmt::format(
+        "--data: {} trains on {} tokens and the text has {}; give more text, or allow it to be repeated with "
+        "--epochs {:.1f}",
+        missing.name, grouped(wanted), grouped(dataset.train.tokens()),
+        std::ceil(10 * static_cast<double>(wanted) / there) / 10));
+  }
+}
+
+void print_plan(const std::vector<Experiment>& experiments, const reproduce::Pool& pool,
+                const reproduce::Setup& setup) {
+  using report::Align;
+  report::TextTable table(
+      {{"experiment"}, {"runs", Align::kRight}, {"done", Align::kRight}, {"to come", Align::kRight}});
+  double total = 0;
+  for (const auto& line : reproduce::plan_lines(experiments, pool, setup)) {
+    table.row({line.name, grouped(line.runs), grouped(line.done), in_time(line.seconds)});
+    total += line.seconds;
+  }
+  fmt::print("{}\nAbout {} of training are to come. Experiments share runs; each is counted where it comes first.\n",
+             table.text(), in_time(total));
+}
+
+void print_results(const ReproduceOptions& options, const std::vector<Experiment>& experiments,
+                   const reproduce::Pool& pool, const reproduce::Setup& setup) {
+  for (const auto& experiment : experiments) {
+    const auto state = reproduce::state_of(experiment, pool, setup);
+    const auto rows = reproduce::rows_of(experiment, state, pool, setup);
+    if (rows.empty()) continue;
+    if (options.markdown) {
+      fmt::print("{}\n", reproduce::markdown_table(rows));
+    } else {
+      fmt::print("\n{}\n{}\n", experiment.title, reproduce::screen_table(rows));
+    }
+    if (!state.complete()) {
+      fmt::print("{} of {} runs are still to come.\n", state.missing.size() + static_cast<size_t>(state.later),
+                 experiment.plan.total_runs());
+      continue;
+    }
+    for (const auto& sentence : reproduce::verdict(experiment, state, rows)) fmt::print("{}\n", sentence);
+    if (options.markdown) continue;
+    auto name = experiment.name + "-" + options.choices.scale + ".html";
+    std::replace(name.begin(), name.end(), '/', '-');
+    const auto page = pool.folder() / "pages" / name;
+    fs::create_directories(page.parent_path());
+    report::Page(reproduce::page_document(experiment, state, rows, command_text(options))).write(page);
+    fmt::print("{}\n", page.string());
+  }
+}
+
+std::string progress_text(const reproduce::RunnerProgress& p) {
+  return fmt::format("{} done, {} to come  ETA {}  {}  step {}/{}  loss {:.3f}  {} tokens/s", p.done, p.left,
+                     in_time(p.eta_s), p.name, p.inner.step, p.inner.steps, p.inner.loss,
+                     grouped(static_cast<int64_t>(p.inner.tokens_per_s)));
+}
+
+// Makes what is missing; returns the exit status.
+int make_runs(const ReproduceOptions& options, const std::vector<Experiment>& experiments, reproduce::Pool& pool,
+              std::optional<reproduce::Setup>& setup) {
+  ProgressLine line;
+  auto config = experiments.front().plan.config();
+  config.assign("run.out", options.pool, "--pool");
+  const auto dataset = open_dataset(config, line);
+  setup = reproduce::setup_of(experiments, dataset);
+  check_epochs(experiments, pool, dataset, *setup, options.epochs);
+  const Interrupt interrupt;
+  reproduce::RunnerOptions run;
+  run.stop = &interrupt.signal();
+  run.seconds = 60 * options.minutes;
+  run.keep_runs = options.keep_runs;
+  run.progress = [&](const reproduce::RunnerProgress& p) {
+    if (line.due()) line.update(progress_text(p));
+  };
+  run.note = [&](const std::string& text) { line.note(text); };
+  const auto end = reproduce::make_runs(experiments, pool, dataset, run);
+  line.clear();
+  if (end != reproduce::RunnerEnd::kComplete)
+    fmt::print("{}; the same command goes on: {}\n",
+               end == reproduce::RunnerEnd::kOutOfTime ? "the time is over" : "saved", command_text(options));
+  return end == reproduce::RunnerEnd::kInterrupted ? 128 + interrupt.signal() : 0;
+}
+
+int reproduce_experiments(ReproduceOptions options) {
+  check(options);
+  const bool smoke = options.choices.scale == "smoke";
+  if (smoke && options.choices.data.empty()) options.choices.data = {"torch-sources"};
+  const auto experiments = reproduce::make_experiments(options.name, options.choices);
+  reproduce::Pool pool(options.pool);
+  for (const auto& path : options.merge) {
+    const auto merged = pool.merge(path);
+    fmt::print("{}: {} results taken over, {} known already, {} of other numerics left out\n", path, merged.added,
+               merged.known, merged.outdated);
+  }
+  auto setup = reproduce::usual_setup(experiments, pool);
+  if (options.dry_run) {
+    print_plan(experiments, pool, setup.value_or(reproduce::Setup{}));
+    return 0;
+  }
+  int status = 0;
+  if (!options.choices.data.empty() && !options.markdown) status = make_runs(options, experiments, pool, setup);
+  if (!setup) {
+    throw Error(fmt::format("--data: {} holds no run of {} at the scale {}; name the text to train on{}", options.pool,
+                            options.name, options.choices.scale,
+                            options.choices.scale == "paper"
+                                ? ": the Parquet files of FineWeb-Edu's sample of 10 billion tokens (sample/10BT)"
+                                : ""));
+  }
+  if (status == 0) print_results(options, experiments, pool, *setup);
+  return status;
+}
+
+}  // namespace
+
+Command reproduce_command() {
+  return {
+      "reproduce", "Run the paper's experiments, and those beyond it",
+      "prism reproduce table1 --scale smoke\n"
+      "prism reproduce all --scale sweep --data corpus.txt --tokenizer tokenizer.json --pool runs/pool --minutes 30\n"
+      "prism reproduce table1 --scale sweep --pool experiments",
+      [](CLI::App& app) -> Action {
+        auto options = std::make_shared<ReproduceOptions>();
+        app.add_option("name", options->name, fmt::format("{}, or all", fmt::join(reproduce::experiment_names(), ", ")))
+            ->required()
+            ->type_name("NAME");
+        app.add_option("--scale", options->choices.scale,
+                       fmt::format("How long and how large: {}", fmt::join(reproduce::scale_names(), ", ")))
+            ->required()
+            ->type_name("SCALE");
+        app.add_option("--data", options->choices.data,
+                       "Text or token shards to train on; without it only what\nthe pool holds is shown")
+            ->type_name("PATH");
+        app.add_option("--held-out", options->choices.held_out, "Text to measure the loss on, never trained on")
+            ->type_name("PATH");
+        app.add_option("--tokenizer", options->choices.tokenizer, "tokenizer.json; without it one is trained")
+            ->type_name("FILE");
+        app.add_option("--pool", options->pool, "Folder in which results gather")
+            ->type_name("FOLDER")
+            ->capture_default_str();
+        app.add_option("--merge", options->merge, "Takes over the results of another pool")->type_name("PATH");
+        app.add_option("--minutes", options->minutes, "Stops cleanly after so long; 0: when all is done")
+            ->type_name("N")
+            ->capture_default_str();
+        app.add_option("--epochs", options->epochs, "How often a run may see its text")
+            ->type_name("N")
+            ->capture_default_str();
+        app.add_option("--device", options->choices.device, "cpu, cuda, cuda:N or auto")
+            ->type_name("DEVICE")
+            ->capture_default_str();
+        app.add_option("--set", options->choices.settings, "Sets one key of every run; may be given again and again")
+            ->type_name("section.key=value")
+            ->expected(1)
+            ->take_all();
+        app.add_flag("--dry-run", options->dry_run, "Prints runs and minutes, and ends");
+        app.add_flag("--markdown", options->markdown, "Prints tables as Markdown; makes no runs");
+        app.add_flag("--keep-runs", options->keep_runs, "Leaves the folders of finished runs in the pool");
+        return [options] { return reproduce_experiments(*options); };
+      }};
+}
+
+}  // namespace prism::cli

@@ -1,0 +1,119 @@
+#include "prism/reproduce/experiment.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "prism/io/error.h"
+#include "prism/io/spelling.h"
+#include "prism/train/config.h"
+
+namespace prism::reproduce {
+namespace {
+
+constexpr std::string_view kScales = "scales/", kToml = ".toml", kPaper = "paper";
+constexpr const char* kAll = "all";
+
+// The keys of training and comparing, and what only an experiment has.
+io::Config make_config() {
+  using io::ConfigKey;
+  auto keys = train::config_table().keys();
+  keys.push_back(ConfigKey::string("experiment.title", "", "Heading of the experiment."));
+  keys.push_back(ConfigKey::string("experiment.question", "", "What it asks, one sentence."));
+  keys.push_back(ConfigKey::string("experiment.claim", "", "What the paper says."));
+  keys.push_back(
+      ConfigKey::strings("experiment.scales", nlohmann::json::array(), "Scales it can be run at; empty: all."));
+  keys.push_back(ConfigKey::real("experiment.tokens_per_s", 1e6, "Speed to plan with.").above(0));
+  keys.push_back(ConfigKey::real("experiment.paper_loss", "none", "The paper's loss.").or_word("none"));
+  return io::Config(io::ConfigTable(std::move(keys), "compare.override"));
+}
+
+std::string_view file(std::string_view name) {
+  for (const auto& embedded : experiment_files()) {
+    if (embedded.name == std::string(name) + std::string(kToml)) return embedded.bytes;
+  }
+  return {};
+}
+
+void read(io::Config& config, const std::string& name) {
+  config.read_toml(file(name), fmt::format("experiments/{}.toml", name));
+}
+
+io::Config configuration(const std::string& name, const Choices& choices) {
+  auto config = make_config();
+  read(config, std::string(kPaper));
+  read(config, std::string(kScales) + choices.scale);
+  read(config, name);
+  for (const auto& setting : choices.settings) config.set(setting);
+  config.assign("run.out", name, "prism reproduce");
+  config.assign("run.device", choices.device, "--device");
+  config.assign("data.path", choices.data.empty() ? std::vector<std::string>{"none"} : choices.data, "--data");
+  if (!choices.held_out.empty()) config.assign("data.held_out_path", choices.held_out, "--held-out");
+  if (!choices.tokenizer.empty()) config.assign("data.tokenizer", choices.tokenizer, "--tokenizer");
+  return config;
+}
+
+bool is_for(const io::Config& config, const std::string& scale) {
+  const auto scales = config.strings("experiment.scales");
+  return scales.empty() || std::find(scales.begin(), scales.end(), scale) != scales.end();
+}
+
+[[noreturn]] void refuse_name(const char* what, const std::string& name, std::vector<std::string> known) {
+  const auto nearest = io::nearest_word(name, known);
+  throw Error(fmt::format("expected {} ({}), got \"{}\"{}", what, fmt::join(known, ", "), name,
+                          nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest)));
+}
+
+}  // namespace
+
+std::vector<std::string> experiment_names() {
+  std::vector<std::string> names;
+  for (const auto& embedded : experiment_files()) {
+    const auto name = embedded.name.substr(0, embedded.name.size() - kToml.size());
+    if (name != kPaper && !name.starts_with(kScales)) names.emplace_back(name);
+  }
+  return names;
+}
+
+std::vector<std::string> scale_names() {
+  std::vector<std::string> names;
+  for (const auto& embedded : experiment_files()) {
+    if (embedded.name.starts_with(kScales))
+      names.emplace_back(embedded.name.substr(kScales.size(), embedded.name.size() - kScales.size() - kToml.size()));
+  }
+  return names;
+}
+
+std::vector<Experiment> make_experiments(const std::string& name, const Choices& choices) {
+  const auto names = experiment_names(), scales = scale_names();
+  if (std::find(scales.begin(), scales.end(), choices.scale) == scales.end())
+    refuse_name("--scale: a scale", choices.scale, scales);
+  std::vector<Experiment> experiments;
+  bool known = false;
+  for (const auto& candidate : names) {
+    if (name != kAll && candidate != name && !candidate.starts_with(name + "/")) continue;
+    known = true;
+    const auto config = configuration(candidate, choices);
+    if (!is_for(config, choices.scale)) continue;
+    experiments.push_back({candidate, config.string("experiment.title"), config.string("experiment.question"),
+                           config.string("experiment.claim"), compare::Plan(config)});
+  }
+  if (!known) {
+    auto all = names;
+    all.emplace_back(kAll);
+    refuse_name("an experiment", name, all);
+  }
+  if (experiments.empty()) {
+    const auto config = configuration(name, choices);
+    throw Error(fmt::format("--scale: {} can be run at {}, got {}", name,
+                            fmt::join(config.strings("experiment.scales"), ", "), choices.scale));
+  }
+  return experiments;
+}
+
+double nominal_tokens_per_s(const Experiment& experiment) {
+  return experiment.plan.config().real("experiment.tokens_per_s");
+}
+
+}  // namespace prism::reproduce

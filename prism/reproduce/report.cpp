@@ -1,0 +1,210 @@
+#include "prism/reproduce/report.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "prism/compare/summary.h"
+#include "prism/compare/words.h"
+#include "prism/report/text_table.h"
+#include "prism/reproduce/stability.h"
+
+namespace prism::reproduce {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+void add_stability(Row& row, const json& stability) {
+  if (const auto& diverged = stability.at("diverged"); !diverged.is_null()) {
+    ++row.diverged;
+    const auto step = diverged.at("step").get<int64_t>();
+    row.diverged_step = std::min(step, row.diverged_step.value_or(step));
+  }
+  for (const auto& spike : stability.at("spikes")) {
+    ++row.spikes;
+    if (spike.at("recovery").is_null()) ++row.unrecovered;
+  }
+}
+
+std::string loss_text(const compare::Estimate& estimate) {
+  if (!std::isfinite(estimate.mean)) return "diverged";
+  const auto mean = fmt::format("{:.4f}", estimate.mean);
+  return estimate.interval ? fmt::format("{} ± {:.4f}", mean, estimate.interval->high - estimate.mean) : mean;
+}
+
+std::string stability_text(const Row& row) {
+  std::string text;
+  if (row.diverged > 0) {
+    text = row.seeds == 1
+               ? fmt::format("diverged at step {}", *row.diverged_step)
+               : fmt::format("{} of {} diverged, first at step {}", row.diverged, row.seeds, *row.diverged_step);
+  }
+  if (row.spikes > 0) {
+    text += fmt::format("{}{} spike{}", text.empty() ? "" : ", ", row.spikes, row.spikes == 1 ? "" : "s");
+    if (row.unrecovered > 0) text += fmt::format(", {} without recovery", row.unrecovered);
+  }
+  return text.empty() ? "steady" : text;
+}
+
+using Cells = std::vector<std::string>;
+
+Cells titles(bool paper) {
+  Cells cells = {"series", "rate", "seeds", "training loss", "held-out loss", "stability"};
+  if (paper) cells.insert(cells.end() - 1, "paper");
+  return cells;
+}
+
+Cells cells_of(const Row& row, bool paper, const std::string& mark) {
+  Cells cells = {row.label,
+                 fmt::format("{:g}{}", row.lr, row.best ? mark : ""),
+                 fmt::format("{}", row.seeds),
+                 loss_text(row.train_loss),
+                 loss_text(row.held_out),
+                 stability_text(row)};
+  if (paper) cells.insert(cells.end() - 1, row.paper_loss ? fmt::format("{:.3f}", *row.paper_loss) : "");
+  return cells;
+}
+
+bool has_paper(const std::vector<Row>& rows) {
+  return std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.paper_loss.has_value(); });
+}
+
+std::string plain(std::string text) {  // without the marks of bold words
+  for (size_t at = 0; (at = text.find("**", at)) != std::string::npos;) text.erase(at, 2);
+  return text;
+}
+
+}  // namespace
+
+std::vector<Row> rows_of(const Experiment& experiment, const State& state, const Pool& pool, const Setup& setup) {
+  std::vector<Row> rows;
+  const auto& plan = experiment.plan;
+  for (size_t contender = 0; contender < plan.contenders().size(); ++contender) {
+    const auto& entry = plan.contenders()[contender];
+    const auto best = compare::best_rate(plan, contender, state.outcomes);
+    for (const double lr : entry.rates) {
+      Row row;
+      row.label = entry.label;
+      row.lr = lr;
+      row.best = entry.rates.size() > 1 && best && *best == lr;
+      std::vector<double> train, held_out;
+      for (const auto& run : state.outcomes) {
+        if (run.contender != contender || run.lr != lr) continue;
+        ++row.seeds;
+        held_out.push_back(run.loss);
+        const auto& loss = run.summary.at("loss");
+        train.push_back(!run.diverged && loss.is_number() ? loss.get<double>() : kInfinity);
+        add_stability(row, pool.find(key_of(plan.run(contender, lr, run.seed), setup))->stability);
+      }
+      if (row.seeds == 0) continue;
+      row.train_loss = compare::mean_with_interval(train);
+      row.held_out = compare::mean_with_interval(held_out);
+      if (!entry.config.is("experiment.paper_loss", "none"))
+        row.paper_loss = entry.config.real("experiment.paper_loss");
+      rows.push_back(std::move(row));
+    }
+  }
+  return rows;
+}
+
+std::string screen_table(const std::vector<Row>& rows) {
+  const bool paper = has_paper(rows);
+  std::vector<report::TextTable::Column> columns;
+  for (const auto& title : titles(paper)) {
+    const bool text = title == "series" || title == "stability";
+    columns.push_back({title, text ? report::Align::kLeft : report::Align::kRight});
+  }
+  report::TextTable table(std::move(columns));
+  for (const auto& row : rows) table.row(cells_of(row, paper, " *"));
+  return table.text();
+}
+
+std::string markdown_table(const std::vector<Row>& rows) {
+  const bool paper = has_paper(rows);
+  const auto heads = titles(paper);
+  std::string text = fmt::format("| {} |\n|", fmt::join(heads, " | "));
+  for (size_t i = 0; i < heads.size(); ++i) text += "---|";
+  text += "\n";
+  for (const auto& row : rows) text += fmt::format("| {} |\n", fmt::join(cells_of(row, paper, " (best)"), " | "));
+  return text;
+}
+
+std::vector<std::string> verdict(const Experiment& experiment, const State& state, const std::vector<Row>& rows) {
+  const auto comparison = compare::analyse(experiment.plan, state.outcomes);
+  std::vector<std::string> sentences;
+  for (const auto& sentence : compare::sentences(experiment.plan, comparison))
+    sentences.push_back(plain(sentence.text));
+  double squares = 0;
+  int64_t degrees = 0, seeds = 0;
+  for (const auto& result : comparison.results) {
+    std::vector<double> losses;
+    for (const auto& [seed, loss] : result.losses) {
+      if (std::isfinite(loss)) losses.push_back(loss);
+    }
+    if (losses.size() < 2) continue;
+    const double mean = compare::mean_with_interval(losses).mean;
+    for (const double loss : losses) squares += (loss - mean) * (loss - mean);
+    degrees += static_cast<int64_t>(losses.size()) - 1;
+    seeds = static_cast<int64_t>(losses.size());
+  }
+  if (degrees > 0) {
+    const double deviation = std::sqrt(squares / static_cast<double>(degrees));
+    sentences.push_back(fmt::format(
+        "Standard deviation between seeds: {:.4f}. With {} seeds each, a difference of {:.4f} would be found "
+        "four times in five.",
+        deviation, seeds, detectable_difference(deviation, seeds)));
+  }
+  if (has_paper(rows))
+    sentences.push_back("Losses of the paper come from another corpus, tokenizer and length: compare their order.");
+  return sentences;
+}
+
+json page_document(const Experiment& experiment, const State& state, const std::vector<Row>& rows,
+                   const std::string& command) {
+  const auto comparison = compare::analyse(experiment.plan, state.outcomes);
+  auto document = compare::page_document(experiment.plan, comparison, state.outcomes, {}, command);
+  document["title"] = experiment.title;
+  json context = json::array();
+  if (!experiment.question.empty()) context.push_back({{"text", experiment.question}, {"tone", "plain"}});
+  if (!experiment.claim.empty()) context.push_back({{"text", "The paper: " + experiment.claim}, {"tone", "plain"}});
+  auto& summary = document["summary"];
+  summary.insert(summary.begin() + 1, context.begin(), context.end());
+  json table = json::array();
+  for (const auto& row : rows) {
+    auto cells = cells_of(row, /*paper=*/true, " (best)");
+    table.push_back({fmt::format("{} at {}", cells[0], cells[1]),
+                     fmt::format("training {}, held-out {}{}; {}", cells[3], cells[4],
+                                 cells[5].empty() ? "" : ", the paper's " + cells[5], cells[6])});
+  }
+  document["facts"].insert(document["facts"].begin(), json::object({{"title", "All runs"}, {"rows", table}}));
+  return document;
+}
+
+std::vector<PlanLine> plan_lines(const std::vector<Experiment>& experiments, const Pool& pool, const Setup& setup) {
+  std::vector<PlanLine> lines;
+  std::set<std::string> counted;
+  for (const auto& experiment : experiments) {
+    const auto state = state_of(experiment, pool, setup);
+    PlanLine line{.name = experiment.name,
+                  .question = experiment.question,
+                  .runs = static_cast<int64_t>(experiment.plan.total_runs()),
+                  .done = static_cast<int64_t>(state.outcomes.size()),
+                  .seconds = 0};
+    double mean = 0;
+    for (const auto& run : state.missing) {
+      mean += run.seconds / static_cast<double>(state.missing.size());
+      if (counted.insert(run.key.hash()).second) line.seconds += run.seconds;
+    }
+    line.seconds += mean * static_cast<double>(state.later);
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+}  // namespace prism::reproduce

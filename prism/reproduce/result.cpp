@@ -1,0 +1,159 @@
+#include "prism/reproduce/result.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <vector>
+
+#include "prism/io/error.h"
+#include "prism/io/hash.h"
+#include "prism/io/json_lines.h"
+#include "prism/report/thin.h"
+#include "prism/reproduce/stability.h"
+#include "prism/train/config.h"
+#include "prism/train/run_page.h"
+
+namespace prism::reproduce {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kCurvePoints = 100;
+
+// These change what a run records, where and how fast, not what it learns.
+bool is_free(std::string_view key) {
+  for (const std::string_view prefix :
+       {"data.", "checkpoint.", "metrics.", "run.", "compare.", "experiment.", "train.graph", "train.deterministic",
+        "train.eval_every", "model.recompute", "model.preset", "optimizer.aux_ratio"}) {
+    if (key.starts_with(prefix)) return true;
+  }
+  return false;
+}
+
+// Keys that were added after the first results were kept, with the value under which a run is as it was before. A key
+// at this value is left out of the settings, so that older results stay found. Add a line with every new key.
+const std::map<std::string, json, std::less<>>& added_later() {
+  static const std::map<std::string, json, std::less<>> keys = {};
+  return keys;
+}
+
+json stability_of(const std::vector<double>& losses, double entropy, bool stopped) {
+  json object = {{"diverged", nullptr}, {"spikes", json::array()}};
+  if (const auto diverged = divergence(losses, entropy, stopped))
+    object["diverged"] = {{"step", diverged->step}, {"reason", diverged->reason}};
+  for (const auto& spike : spikes(losses)) {
+    object["spikes"].push_back({{"step", spike.step},
+                                {"height", std::isfinite(spike.height) ? json(spike.height) : json()},
+                                {"recovery", spike.recovery ? json(*spike.recovery) : json()}});
+  }
+  return object;
+}
+
+std::vector<double> losses_of(const std::filesystem::path& run) {
+  std::vector<double> losses;
+  for (const auto& line : io::read_json_lines(run / "metrics.jsonl")) {
+    const auto& loss = line.at("loss");
+    losses.push_back(loss.is_number() ? loss.get<double>() : std::numeric_limits<double>::infinity());
+  }
+  return losses;
+}
+
+}  // namespace
+
+std::string RunKey::settings_hash() const {
+  return io::hash_bytes(json{{"numerics", kNumerics}, {"settings", settings}}.dump());
+}
+
+std::string RunKey::hash() const { return io::hash_bytes(fmt::format("{}\n{}\n{}", settings_hash(), data, device)); }
+
+json key_settings(const io::Config& config) {
+  auto resolved = config;
+  constexpr int64_t kAnyVocabulary = 1024;  // the data's recipe stands for it
+  train::resolve(resolved, kAnyVocabulary);
+  json settings = json::object();
+  for (const auto& key : resolved.table().keys()) {
+    const auto& name = key.name();
+    if (is_free(name) || !resolved.has(name)) continue;
+    const auto& value = resolved.value(name);
+    if (value == "auto" && key.fallback() == "auto") continue;  // not an option of this optimizer
+    if (const auto added = added_later().find(name); added != added_later().end() && added->second == value) continue;
+    settings[name] = value;
+  }
+  // One rate, whether it was given itself or as a multiple of the other.
+  settings["optimizer.aux_lr"] = train::optimizer_options(resolved).rest->lr();
+  return settings;
+}
+
+std::string StoredRun::file_name() const {
+  return fmt::format("{}-lr{}-seed{}-{}.json", key.settings.at("optimizer.name").get<std::string>(),
+                     key.settings.at("optimizer.lr").get<double>(), key.settings.at("train.seed").get<int64_t>(),
+                     key.hash().substr(0, 12));
+}
+
+StoredRun store(const RunKey& key, const std::filesystem::path& run, double entropy, double wall_seconds) {
+  StoredRun stored{.key = key, .summary = train::read_summary(run), .stability = {}, .curves = train::page_run(run)};
+  const bool stopped = stored.summary.at("status") != "finished";
+  stored.stability = stability_of(losses_of(run), entropy, stopped);
+  stored.summary.erase("routing");
+  for (auto& source : stored.summary.at("data").at("sources")) source.erase("path");
+  stored.summary["data"]["unigram_entropy"] = entropy;
+  stored.summary["wall_seconds"] = wall_seconds;
+  report::thin_run(stored.curves, kCurvePoints);
+  stored.curves.erase("spectra");
+  stored.curves.erase("folder");
+  return stored;
+}
+
+std::string to_text(const StoredRun& run) {
+  std::string text = "{\n";
+  const auto line = [&](const char* name, const json& value, const char* end = ",\n") {
+    text += fmt::format("\"{}\": {}{}", name, value.dump(), end);
+  };
+  line("key", run.key.hash());
+  line("numerics", kNumerics);
+  line("settings", run.key.settings);
+  line("data", run.key.data);
+  line("device", run.key.device);
+  line("summary", run.summary);
+  line("stability", run.stability);
+  line("curves", run.curves, "\n}\n");
+  return text;
+}
+
+StoredRun stored_run_from_json(const json& object, const std::string& where) {
+  try {
+    StoredRun run{.key = {.settings = object.at("settings"), .data = object.at("data"), .device = object.at("device")},
+                  .summary = object.at("summary"),
+                  .stability = object.at("stability"),
+                  .curves = object.at("curves")};
+    if (object.at("numerics") == kNumerics && object.at("key") != run.key.hash())
+      throw Error(fmt::format("{}: expected the key {} of its settings, got {}; the file was changed", where,
+                              run.key.hash(), object.at("key").dump()));
+    return run;
+  } catch (const json::exception& error) {
+    throw Error(fmt::format("{}: not a result of prism reproduce: {}", where, error.what()));
+  }
+}
+
+double unigram_entropy(const data::Shards& shards) {
+  std::vector<int64_t> counts(static_cast<size_t>(shards.identity().vocab_size));
+  std::vector<int64_t> block(1 << 20);
+  for (int64_t first = 0; first < shards.tokens(); first += static_cast<int64_t>(block.size())) {
+    const std::span<int64_t> part(block.data(), static_cast<size_t>(std::min<int64_t>(
+                                                    static_cast<int64_t>(block.size()), shards.tokens() - first)));
+    shards.read(first, part);
+    for (const int64_t token : part) ++counts[static_cast<size_t>(token)];
+  }
+  double entropy = 0;
+  for (const int64_t count : counts) {
+    if (count == 0) continue;
+    const double p = static_cast<double>(count) / static_cast<double>(shards.tokens());
+    entropy -= p * std::log(p);
+  }
+  return entropy;
+}
+
+}  // namespace prism::reproduce

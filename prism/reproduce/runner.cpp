@@ -1,0 +1,246 @@
+#include "prism/reproduce/runner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <set>
+
+#include "prism/train/config.h"
+#include "prism/train/machine.h"
+#include "prism/train/summary.h"
+
+namespace prism::reproduce {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+double tokens_of(const json& settings) {
+  return settings.at("train.steps").get<double>() * settings.at("train.batch").get<double>() *
+         settings.at("train.context").get<double>();
+}
+
+bool same_under(const json& ours, const json& theirs, std::string_view prefix) {
+  for (const auto& [key, value] : ours.items()) {
+    if (key.starts_with(prefix) && theirs.value(key, json()) != value) return false;
+  }
+  return true;
+}
+
+// Seconds by the runs of the pool on such a device with such a model: those of the same optimizer and batch first, then
+// all. The median of seconds per token, times the tokens.
+double estimated_seconds(const RunKey& key, const Pool& pool, double nominal_tokens_per_s) {
+  std::vector<double> alike, others;
+  for (const auto& [hash, run] : pool.runs()) {
+    const auto& theirs = run.key.settings;
+    if (run.key.device != key.device || !same_under(key.settings, theirs, "model.")) continue;
+    const double per_token = run.wall_seconds() / run.summary.at("tokens").get<double>();
+    const bool is_alike = same_under(key.settings, theirs, "train.batch") &&
+                          same_under(key.settings, theirs, "optimizer.name") &&
+                          same_under(key.settings, theirs, "optimizer.covariance");
+    (is_alike ? alike : others).push_back(per_token);
+  }
+  const double per_token = !alike.empty()    ? train::median(alike)
+                           : !others.empty() ? train::median(others)
+                                             : 1 / nominal_tokens_per_s;
+  return tokens_of(key.settings) * per_token;
+}
+
+// The configuration of one training run, without what only experiments and comparisons have.
+io::Config run_config(const io::Config& planned, const fs::path& folder) {
+  auto config = train::make_config();
+  for (const auto& key : config.table().keys()) {
+    const auto& name = key.name();
+    if (planned.is_given(name) && !name.starts_with("compare."))
+      config.assign(name, planned.value(name), planned.where(name));
+  }
+  config.assign("run.out", folder.string(), "--pool");
+  return config;
+}
+
+std::string name_of(const Experiment& experiment, const compare::PlannedRun& run) {
+  return fmt::format("{} lr {} seed {}", experiment.plan.contenders()[run.contender].label, run.lr, run.seed);
+}
+
+double number_or_infinity(const json& value) { return value.is_number() ? value.get<double>() : kInfinity; }
+
+compare::RunOutcome outcome_of(const compare::PlannedRun& planned, const StoredRun& stored) {
+  compare::RunOutcome outcome{.contender = planned.contender,
+                              .lr = planned.lr,
+                              .seed = planned.seed,
+                              .folder = stored.file_name(),
+                              .summary = stored.summary,
+                              .diverged = !stored.stability.at("diverged").is_null(),
+                              .page = stored.curves};
+  outcome.loss = outcome.diverged ? kInfinity : number_or_infinity(stored.summary.at("val_loss"));
+  if (stored.curves.contains("val")) {
+    const auto& val = stored.curves.at("val");
+    for (const auto& value : val.at("tokens")) outcome.eval_tokens.push_back(value);
+    for (const auto& value : val.at("seconds")) outcome.eval_seconds.push_back(value);
+    for (const auto& value : val.at("loss")) outcome.eval_losses.push_back(number_or_infinity(value));
+  }
+  // The hash over all batches stands for them; that of a run that was stopped covers fewer and is compared with none.
+  if (stored.summary.at("status") == "finished") outcome.batches = {stored.summary.at("batches")};
+  return outcome;
+}
+
+}  // namespace
+
+Setup setup_of(const std::vector<Experiment>& experiments, const train::Dataset& dataset) {
+  const auto device = train::device_of(experiments.front().plan.config().string("run.device"));
+  return {dataset.train.identity().recipe, device.is_cuda() ? "cuda" : "cpu"};
+}
+
+RunKey key_of(const compare::PlannedRun& run, const Setup& setup) {
+  return {.settings = key_settings(run.config), .data = setup.data, .device = setup.device};
+}
+
+State state_of(const Experiment& experiment, const Pool& pool, const Setup& setup) {
+  State state;
+  const auto& plan = experiment.plan;
+  const auto look_up = [&](const compare::PlannedRun& planned) {
+    auto key = key_of(planned, setup);
+    if (const auto* stored = pool.find(key)) {
+      state.outcomes.push_back(outcome_of(planned, *stored));
+      return true;
+    }
+    const double seconds = estimated_seconds(key, pool, nominal_tokens_per_s(experiment));
+    state.missing.push_back({planned, name_of(experiment, planned), std::move(key), seconds});
+    return false;
+  };
+  std::set<size_t> incomplete;
+  for (const auto& planned : plan.sweep()) {
+    if (!look_up(planned)) incomplete.insert(planned.contender);
+  }
+  for (size_t contender = 0; contender < plan.contenders().size(); ++contender) {
+    const auto others = static_cast<int64_t>(plan.seeds().size()) - 1;
+    if (incomplete.contains(contender)) {
+      state.later += others;
+      continue;
+    }
+    const auto lr = compare::best_rate(plan, contender, state.outcomes);
+    for (int64_t i = 1; lr && i <= others; ++i) look_up(plan.run(contender, *lr, plan.seeds()[static_cast<size_t>(i)]));
+  }
+  return state;
+}
+
+std::vector<MissingRun> missing_runs(const std::vector<Experiment>& experiments, const Pool& pool, const Setup& setup) {
+  std::vector<MissingRun> missing;
+  std::set<std::string> seen;
+  for (const auto& experiment : experiments) {
+    for (auto& run : state_of(experiment, pool, setup).missing) {
+      if (seen.insert(run.key.hash()).second) missing.push_back(std::move(run));
+    }
+  }
+  std::stable_sort(missing.begin(), missing.end(), [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
+  return missing;
+}
+
+std::optional<Setup> usual_setup(const std::vector<Experiment>& experiments, const Pool& pool) {
+  std::set<std::string> wanted;
+  for (const auto& experiment : experiments) {
+    for (const auto& planned : experiment.plan.sweep()) wanted.insert(key_of(planned, {}).settings_hash());
+  }
+  std::map<std::pair<std::string, std::string>, int64_t> counts;
+  for (const auto& [hash, run] : pool.runs()) {
+    if (wanted.contains(run.key.settings_hash())) ++counts[{run.key.data, run.key.device}];
+  }
+  if (counts.empty()) return std::nullopt;
+  const auto most =
+      std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return Setup{most->first.first, most->first.second};
+}
+
+namespace {
+
+class Runner {
+ public:
+  Runner(const std::vector<Experiment>& experiments, Pool& pool, const train::Dataset& dataset,
+         const RunnerOptions& options)
+      : experiments_(experiments),
+        pool_(pool),
+        dataset_(dataset),
+        options_(options),
+        setup_(setup_of(experiments, dataset)),
+        entropy_(unigram_entropy(dataset.train)) {}
+
+  RunnerEnd operator()() {
+    while (true) {
+      missing_ = missing_runs(experiments_, pool_, setup_);
+      if (missing_.empty()) return RunnerEnd::kComplete;
+      if (signalled()) return RunnerEnd::kInterrupted;
+      const auto& next = missing_.front();
+      if (options_.seconds > 0 && next.seconds > seconds_left()) {
+        note(fmt::format("{} needs about {:.0f} s and {:.0f} s are left", next.name, next.seconds,
+                         std::max(0.0, seconds_left())));
+        return RunnerEnd::kOutOfTime;
+      }
+      if (!one(next)) return signalled() ? RunnerEnd::kInterrupted : RunnerEnd::kOutOfTime;
+      ++done_;
+    }
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  bool one(const MissingRun& missing) {
+    const auto folder = pool_.run_folder(missing.key);
+    stop_ = 0;
+    train::RunOptions options;
+    options.resume = true;
+    options.stop = &stop_;
+    options.note = [&](const std::string& text) { note(missing.name + ": " + text); };
+    options.progress = [&](const train::RunProgress& progress) {
+      if (signalled() || (options_.seconds > 0 && seconds_left() <= 0)) stop_ = 1;
+      report(missing, progress);
+    };
+    const auto begin = Clock::now();
+    const auto result = train::run(run_config(missing.run.config, folder), dataset_, options);
+    if (result.status == train::RunStatus::kInterrupted) return false;
+    // A resumed run took longer than its last part.
+    const double wall = std::max(seconds_since(begin), result.summary.at("timing").at("seconds").get<double>());
+    pool_.add(store(missing.key, folder, entropy_, wall));
+    if (!options_.keep_runs) fs::remove_all(folder);
+    return true;
+  }
+
+  void report(const MissingRun& missing, const train::RunProgress& inner) const {
+    if (!options_.progress) return;
+    double others = 0;
+    for (size_t i = 1; i < missing_.size(); ++i) others += missing_[i].seconds;
+    options_.progress({done_, missing_.size(), missing.name, inner, inner.eta_s + others});
+  }
+
+  bool signalled() const { return options_.stop != nullptr && *options_.stop != 0; }
+  static double seconds_since(Clock::time_point begin) {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+  double seconds_left() const { return options_.seconds - seconds_since(begin_); }
+  void note(const std::string& text) const {
+    if (options_.note) options_.note(text);
+  }
+
+  const std::vector<Experiment>& experiments_;
+  Pool& pool_;
+  const train::Dataset& dataset_;
+  const RunnerOptions& options_;
+  Setup setup_;
+  double entropy_;
+  Clock::time_point begin_ = Clock::now();
+  std::vector<MissingRun> missing_;
+  size_t done_ = 0;
+  std::atomic<int> stop_ = 0;
+};
+
+}  // namespace
+
+RunnerEnd make_runs(const std::vector<Experiment>& experiments, Pool& pool, const train::Dataset& dataset,
+                    const RunnerOptions& options) {
+  return Runner(experiments, pool, dataset, options)();
+}
+
+}  // namespace prism::reproduce

@@ -1,0 +1,146 @@
+"""`prism reproduce` from outside: runs are made once, shared, interrupted, moved to another pool, and read again."""
+
+import json
+import re
+import signal
+import time
+
+import pytest
+from program import run, start
+
+TINY = ["model.layers=1", "model.width=16", "model.heads=2", "model.kv_heads=1", "model.mlp=32", "train.steps=60",
+        "train.batch=4", "train.context=16", "train.eval_every=20", "train.eval_sequences=8", "schedule.warmup=2",
+        "data.vocab=257", "data.held_out=0.1", "run.threads=1", "optimizer.aux_ratio=auto",
+        "optimizer.aux_lr=0.03"]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    root = tmp_path_factory.mktemp("reproduce")
+    # All letters are equally frequent and each follows from the one before: soon better than their frequencies.
+    letters = "".join(chr(code) for code in range(33, 127))
+    for document in range(30):
+        (root / f"{document}.txt").write_text(letters[3 * document % 94:] + letters * 10)
+    return root
+
+
+def arguments(name, pool, *more, settings=TINY):
+    changes = [word for setting in settings for word in ("--set", setting)]
+    return ["reproduce", name, "--scale", "smoke", "--pool", pool, "--device", "cpu", *changes, *more]
+
+
+@pytest.fixture(scope="module")
+def pool(corpus, tmp_path_factory):
+    """A pool with the runs of table2."""
+    folder = tmp_path_factory.mktemp("pool")
+    run(*arguments("table2", folder, "--data", corpus))
+    return folder
+
+
+def results(pool):
+    return {path.name: json.loads(path.read_text()) for path in (pool / "results").glob("*.json")}
+
+
+def test_a_result_is_small_and_says_what_it_is_of(pool):
+    found = results(pool)
+    assert len(found) == 6  # two optimizers at three rates
+    for name, result in found.items():
+        assert len(json.dumps(result)) < 20_000
+        assert result["key"][:12] in name
+        summary = result["summary"]
+        assert summary["status"] == "finished" and summary["step"] == 60
+        assert summary["loss"] > 0 and summary["val_loss"] > 0
+        assert summary["timing"]["step_ms"] > 0 and summary["wall_seconds"] > 0
+        assert len(result["curves"]["train"]["loss"]) == 60
+        assert len(result["curves"]["val"]["loss"]) == 3
+        assert 0 < summary["data"]["unigram_entropy"] < 6
+        assert result["data"] == summary["data"]["recipe"]
+        assert not any("path" in source for source in summary["data"]["sources"])
+    assert list((pool / "runs").iterdir()) == []
+
+
+def test_runs_that_are_there_are_not_made_again(pool, corpus):
+    before = {path: path.stat().st_mtime_ns for path in (pool / "results").iterdir()}
+    output, _ = run(*arguments("table2", pool, "--data", corpus))
+    assert {path: path.stat().st_mtime_ns for path in (pool / "results").iterdir()} == before
+    assert "Table 2" in output and (pool / "pages" / "table2-smoke.html").exists()
+
+
+def test_experiments_share_their_runs(pool):
+    output, _ = run(*arguments("figure-lr", pool, "--data", "nowhere", "--dry-run"))
+    assert re.search(r"figure-lr +4 +4 +", output), output  # all four are of table2
+
+
+def test_a_pool_is_read_without_the_text(pool):
+    command = ["reproduce", "table2", "--scale", "smoke", "--pool", pool, "--markdown",
+               *[word for setting in TINY for word in ("--set", setting)]]
+    output, _ = run(*command)
+    rows = [line for line in output.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) == 6
+    by_rate = {(result["settings"]["optimizer.name"], result["settings"]["optimizer.lr"]): result["summary"]
+               for result in results(pool).values()}
+    for row in rows:
+        label, rate, seeds, train_loss, held_out, _ = [cell.strip() for cell in row.strip("|").split("|")]
+        summary = by_rate["muon" if label == "Muon" else "prism", float(rate.split()[0])]
+        assert seeds == "1"
+        assert train_loss == f"{summary['loss']:.4f}" and held_out == f"{summary['val_loss']:.4f}"
+
+
+def test_results_of_another_machine_are_merged(pool, corpus, tmp_path):
+    output, _ = run(*arguments("table2", tmp_path / "new", "--merge", pool, "--data", corpus))
+    assert "6 results taken over" in output
+    assert {name: result["key"] for name, result in results(tmp_path / "new").items()} == {
+        name: result["key"] for name, result in results(pool).items()}
+    assert not (tmp_path / "new" / "runs").exists() or list((tmp_path / "new" / "runs").iterdir()) == []
+
+
+def test_an_interrupted_call_goes_on_and_ends_with_the_same_losses(pool, corpus, tmp_path):
+    command = arguments("table2", tmp_path, "--data", corpus, settings=[*TINY, "train.steps=60"])
+    for delay in (2.0, 3.0):
+        process = start(*command)
+        time.sleep(delay)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        assert process.returncode in (0, 130)
+    run(*command)
+    losses = {name: (result["summary"]["val_loss"], result["summary"]["final_weights"])
+              for name, result in results(tmp_path).items()}
+    assert losses == {name: (result["summary"]["val_loss"], result["summary"]["final_weights"])
+                      for name, result in results(pool).items()}
+
+
+def test_the_time_is_kept(corpus, tmp_path):
+    long = [*TINY, "train.steps=100000"]
+    begin = time.monotonic()
+    output, _ = run(*arguments("table2", tmp_path, "--data", corpus, "--minutes", "0.05", "--epochs", "1e6",
+                                settings=long), timeout=60)
+    assert time.monotonic() - begin < 30
+    assert "the time is over" in output
+
+
+@pytest.mark.parametrize(("more", "expected"), [
+    (["--minutes", "-1"], "--minutes: expected 0 or more"),
+    (["--epochs", "0"], "--epochs: expected a number above 0"),
+    (["--merge", "nowhere"], "--merge nowhere: no such file"),
+    (["--set", "train.stesp=3"], "unknown key"),
+])
+def test_wrong_input_is_refused(corpus, tmp_path, more, expected):
+    _, errors = run(*arguments("table2", tmp_path / "pool", "--data", corpus, *more), status=2)
+    assert expected in errors
+    assert not (tmp_path / "pool").exists()
+
+
+def test_text_is_not_repeated_unless_allowed(corpus, tmp_path):
+    long = [*TINY, "train.steps=10000"]
+    _, errors = run(*arguments("table2", tmp_path, "--data", corpus, settings=long), status=2)
+    assert "--epochs" in errors and "640,000 tokens" in errors
+
+
+def test_the_paper_scale_says_which_text_it_wants(tmp_path):
+    _, errors = run("reproduce", "table1", "--scale", "paper", "--pool", tmp_path, status=2)
+    assert "FineWeb-Edu" in errors
+
+
+def test_every_experiment_can_be_planned():
+    output, _ = run("reproduce", "all", "--scale", "paper", "--pool", "nowhere", "--dry-run")
+    assert "table1" in output and "About" in output

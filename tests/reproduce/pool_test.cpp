@@ -1,0 +1,165 @@
+#include "prism/reproduce/pool.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "prism/io/error.h"
+#include "prism/io/file.h"
+#include "prism/reproduce/report.h"
+#include "tests/io/temporary_folder.h"
+#include "tests/reproduce/helpers.h"
+
+namespace prism::reproduce {
+namespace {
+
+RunKey key_with(const std::vector<std::string>& settings) {
+  return key_of(experiments("table2", settings)[0].plan.sweep()[0], kSetup);
+}
+
+TEST(RunKey, FoldersAndWhatIsRecordedAreNotPartOfIt) {
+  const auto key = key_with({});
+  for (const char* setting : {"checkpoint.every=3", "metrics.spectra_every=2", "train.eval_every=7", "run.threads=1",
+                              "train.graph=false", "data.vocab=4096"}) {
+    EXPECT_EQ(key_with({setting}).hash(), key.hash()) << setting;
+  }
+}
+
+TEST(RunKey, WhatChangesTheLossIsPartOfIt) {
+  const auto key = key_with({});
+  for (const char* setting : {"train.steps=61", "train.batch=4", "train.clip=1", "schedule.warmup=3", "model.layers=2",
+                              "optimizer.weight_decay=0.1", "optimizer.aux_ratio=0.5", "train.eval_sequences=32"}) {
+    EXPECT_NE(key_with({setting}).hash(), key.hash()) << setting;
+  }
+  auto other = key;
+  other.data = "another text";
+  EXPECT_NE(other.hash(), key.hash());
+  other = key;
+  other.device = "cuda";
+  EXPECT_NE(other.hash(), key.hash());
+}
+
+TEST(RunKey, ADefaultThatIsGivenIsTheDefault) {
+  EXPECT_EQ(key_with({"train.seed=1", "model.preset=demo"}).hash(), key_with({}).hash());
+}
+
+TEST(RunKey, ARateGivenAsAMultipleIsThatRate) {
+  EXPECT_EQ(key_with({"optimizer.aux_ratio=auto", "optimizer.aux_lr=0.02"}).hash(), key_with({}).hash());  // lr 0.02
+}
+
+TEST(Pool, FindsWhatWasAddedAlsoFromDisk) {
+  const io::TemporaryFolder folder;
+  const auto planned = experiments("table2")[0].plan.sweep()[0];
+  {
+    Pool pool(folder.path());
+    EXPECT_EQ(pool.find(key_of(planned, kSetup)), nullptr);
+    pool.add(stored(planned, 4.5));
+  }
+  const Pool pool(folder.path());
+  const auto* run = pool.find(key_of(planned, kSetup));
+  ASSERT_NE(run, nullptr);
+  EXPECT_EQ(run->summary.at("val_loss"), 4.5);
+}
+
+TEST(Pool, MergesWhatItDoesNotHave) {
+  const io::TemporaryFolder here, there;
+  const auto sweep = experiments("table2")[0].plan.sweep();
+  Pool ours(here.path()), theirs(there.path());
+  ours.add(stored(sweep[0], 4.5));
+  theirs.add(stored(sweep[0], 4.6));
+  theirs.add(stored(sweep[1], 4.7));
+  const auto merged = ours.merge(there.path());
+  EXPECT_EQ(merged.added, 1);
+  EXPECT_EQ(merged.known, 1);
+  EXPECT_EQ(ours.find(key_of(sweep[0], kSetup))->summary.at("val_loss"), 4.5);
+  EXPECT_NE(Pool(here.path()).find(key_of(sweep[1], kSetup)), nullptr);
+}
+
+TEST(Pool, ResultsOfOtherNumericsAreNotUsed) {
+  const io::TemporaryFolder folder;
+  const auto planned = experiments("table2")[0].plan.sweep()[0];
+  Pool(folder.path()).add(stored(planned, 4.5));
+  const auto file = folder.path() / "results" / stored(planned, 4.5).file_name();
+  auto text = io::read_file(file);
+  const auto at = text.find("\"numerics\": 1");
+  ASSERT_NE(at, std::string::npos);
+  text.replace(at, 13, "\"numerics\": 0");
+  std::ofstream(file) << text;
+  EXPECT_EQ(Pool(folder.path()).find(key_of(planned, kSetup)), nullptr);
+}
+
+TEST(Pool, AFileWhoseSettingsWereEditedIsRefusedByName) {
+  const io::TemporaryFolder folder;
+  const auto planned = experiments("table2")[0].plan.sweep()[0];
+  Pool(folder.path()).add(stored(planned, 4.5));
+  const auto file = folder.path() / "results" / stored(planned, 4.5).file_name();
+  auto text = io::read_file(file);
+  text.replace(text.find("\"train.clip\":10.0"), 17, "\"train.clip\":11.0");
+  std::ofstream(file) << text;
+  try {
+    const Pool pool(folder.path());
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(file.filename().string()), std::string::npos) << error.what();
+  }
+}
+
+TEST(MissingRuns, AreSharedBetweenExperimentsAndSortedByTime) {
+  const io::TemporaryFolder folder;
+  const Pool pool(folder.path());
+  const auto table2 = experiments("table2"), figure = experiments("figure-lr");
+  auto both = table2;
+  both.insert(both.end(), figure.begin(), figure.end());
+  EXPECT_EQ(missing_runs(table2, pool, kSetup).size(), 6);
+  EXPECT_EQ(missing_runs(both, pool, kSetup).size(), 6);  // the figure shows runs of the table
+  const auto missing = missing_runs(both, pool, kSetup);
+  for (size_t i = 1; i < missing.size(); ++i) EXPECT_LE(missing[i - 1].seconds, missing[i].seconds);
+}
+
+TEST(MissingRuns, TheOtherSeedsComeAtTheBestRateOnceASweepIsComplete) {
+  const io::TemporaryFolder folder;
+  Pool pool(folder.path());
+  const auto table = experiments("table2", {"compare.seeds=1,2,3"});
+  const auto sweep = table[0].plan.sweep();
+  EXPECT_EQ(state_of(table[0], pool, kSetup).later, 4);
+  for (const auto& planned : sweep) {
+    if (planned.contender == 0) pool.add(stored(planned, planned.lr == 0.05 ? 4 : 5));
+  }
+  const auto state = state_of(table[0], pool, kSetup);
+  EXPECT_EQ(state.later, 2);  // of the other contender
+  EXPECT_EQ(state.missing.size(), 3 + 2);
+  for (const auto& missing : state.missing) {
+    EXPECT_TRUE(missing.run.contender == 1 || missing.run.lr == 0.05) << missing.name;
+  }
+}
+
+TEST(MissingRuns, TimesComeFromRunsOfTheSameKind) {
+  const io::TemporaryFolder folder;
+  Pool pool(folder.path());
+  const auto table = experiments("table2");
+  pool.add(stored(table[0].plan.sweep()[0], 4.5, /*wall_seconds=*/30));
+  for (const auto& missing : missing_runs(table, pool, kSetup)) EXPECT_NEAR(missing.seconds, 30, 1e-9);
+}
+
+TEST(Results, ATableHasARowForEachRateAndSaysWhatDiverged) {
+  const io::TemporaryFolder folder;
+  Pool pool(folder.path());
+  const auto table = experiments("table2");
+  for (const auto& planned : table[0].plan.sweep()) {
+    const bool diverges = planned.contender == 0 && planned.lr > 0.02;
+    pool.add(stored(planned, diverges ? std::numeric_limits<double>::infinity() : 4 + planned.lr));
+  }
+  const auto state = state_of(table[0], pool, kSetup);
+  EXPECT_TRUE(state.complete());
+  const auto rows = rows_of(table[0], state, pool, kSetup);
+  ASSERT_EQ(rows.size(), 6);
+  EXPECT_EQ(rows[1].diverged, 1);
+  EXPECT_EQ(rows[1].diverged_step, 10);
+  const auto text = markdown_table(rows);
+  EXPECT_NE(text.find("| Muon | 0.05 | 1 | diverged | diverged | diverged at step 10 |"), std::string::npos) << text;
+  EXPECT_NE(text.find("| PRISM γ 2 | 0.02 (best) | 1 | 4.0200 | 4.0200 | steady |"), std::string::npos) << text;
+  EXPECT_EQ(usual_setup(table, pool), kSetup);
+}
+
+}  // namespace
+}  // namespace prism::reproduce
