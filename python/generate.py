@@ -166,7 +166,7 @@ def write_mixed(tables: dict[str, list[dict[str, Any]]]) -> str:
     """Mixed takes PRISM's options, and AdamW's with `aux_` before them; those that every optimizer has stand for both."""
     shared = set.intersection(*({line["name"] for line in table} for table in tables.values())) - {"lr", "weight_decay"}
     aux = [
-        {**line, "name": f"aux_{line['name']}", "doc": f"{line['doc']} (AdamW)", "type": line["type"]}
+        {**line, "name": f"aux_{line['name']}", "doc": f"{line['doc']} (AdamW)", "default": line["mixed_default"]}
         for line in tables["adamw"]
         if line["name"] not in shared
     ]

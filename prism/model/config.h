@@ -30,6 +30,12 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
+// The spread of the initial weights.
+enum class InitScale {
+  kQwen2,  // N(0, 0.02²) for every matrix, as transformers initializes Qwen2
+  kDepth,  // the same, but N(0, 0.02² / (2 · layers)) for the two projections that add to the residual stream
+};
+
 // A model of known size; its vocab is 0, for the caller to set. An unknown name is a prism::Error that lists the known.
 ModelConfig preset(std::string_view name);
 const std::vector<std::string>& preset_names();

@@ -70,14 +70,14 @@ std::vector<ParameterShape> parameter_shapes(const ModelConfig& c) {
   return list;
 }
 
-at::Tensor initial_value(const ParameterShape& parameter, const ModelConfig& config, uint64_t seed) {
+at::Tensor initial_value(const ParameterShape& parameter, const ModelConfig& config, uint64_t seed, InitScale scale) {
   if (parameter.initial == Initial::kOne) return at::ones(parameter.shape);
   if (parameter.initial == Initial::kZero) return at::zeros(parameter.shape);
-  const double scale = parameter.initial == Initial::kResidual ? 1 / std::sqrt(2.0 * config.layers) : 1;
+  const bool shrinks = scale == InitScale::kDepth && parameter.initial == Initial::kResidual;
+  const double deviation = kStandardDeviation * (shrinks ? 1 / std::sqrt(2.0 * config.layers) : 1);
   at::Tensor value = at::empty(parameter.shape);
   const std::string hash = io::hash_bytes(fmt::format("{}:{}", seed, parameter.name));
-  fill_normal(value.data_ptr<float>(), value.numel(), std::stoull(hash.substr(0, 16), nullptr, 16),
-              kStandardDeviation * scale);
+  fill_normal(value.data_ptr<float>(), value.numel(), std::stoull(hash.substr(0, 16), nullptr, 16), deviation);
   return value;
 }
 

@@ -11,8 +11,8 @@
 namespace prism::model {
 
 enum class Initial {
-  kNormal,    // N(0, 0.02²)
-  kResidual,  // N(0, 0.02² / (2 · layers)): what is added to the residual stream, so that depth does not make it grow
+  kNormal,
+  kResidual,  // as kNormal, for a matrix whose output is added to the residual stream; InitScale may shrink it
   kOne,
   kZero,
 };
@@ -27,7 +27,8 @@ struct ParameterShape {
 // Every parameter of the model in a fixed order: embedding, layers, final norm, and the head where it is not tied.
 std::vector<ParameterShape> parameter_shapes(const ModelConfig& config);
 
-// The first value of a parameter, in float32 on the CPU. Element i is a function of (seed, name, i) alone.
-at::Tensor initial_value(const ParameterShape& parameter, const ModelConfig& config, uint64_t seed);
+// The first value of a parameter, in float32 on the CPU. Element i is a function of (scale, seed, name, i) alone.
+at::Tensor initial_value(const ParameterShape& parameter, const ModelConfig& config, uint64_t seed,
+                         InitScale scale = InitScale::kQwen2);
 
 }  // namespace prism::model

@@ -58,8 +58,8 @@ void KvCache::check(const Tensor& ids) const {
                     " sequences, got ids of shape ", ids.sizes());
 }
 
-Qwen2::Qwen2(const ModelConfig& config, uint64_t seed, at::Device device)
-    : Qwen2(config, device, [&](const ParameterShape& shape) { return initial_value(shape, config, seed); }) {}
+Qwen2::Qwen2(const ModelConfig& config, uint64_t seed, at::Device device, InitScale scale)
+    : Qwen2(config, device, [&](const ParameterShape& p) { return initial_value(p, config, seed, scale); }) {}
 
 Qwen2 Qwen2::without_weights(const ModelConfig& config, at::Device device) {
   return Qwen2(config, device, [&](const ParameterShape& p) { return at::empty(p.shape, device); });

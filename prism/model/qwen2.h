@@ -46,8 +46,9 @@ class KvCache {
 // for gradients, float32 for a loss alone.
 class Qwen2 {
  public:
-  // Checks the configuration. The weights depend on configuration and seed alone, not on threads, device or torch.
-  Qwen2(const ModelConfig& config, uint64_t seed, at::Device device = at::kCPU);
+  // Checks the configuration. The weights depend on configuration, seed and scale alone, not on threads, device or
+  // torch.
+  Qwen2(const ModelConfig& config, uint64_t seed, at::Device device = at::kCPU, InitScale scale = InitScale::kQwen2);
 
   // The weights have no values yet: for assign_weights.
   static Qwen2 without_weights(const ModelConfig& config, at::Device device = at::kCPU);

@@ -42,8 +42,13 @@ void AdamFamilyOptions::check() const {
 }
 
 std::vector<Option> AdamFamilyOptions::table() {
+  auto betas = option("betas", betas_, "(β₁, β₂) of the first and second moments");
+  betas.set = [this, set = betas.set](const Json& value) {
+    set(value);
+    betas_are_set_ = true;
+  };
   return Options::table() + std::vector<Option>{
-                                option("betas", betas_, "(β₁, β₂) of the first and second moments"),
+                                betas,
                                 option("eps", eps_, "ε added to the denominator"),
                                 option("amsgrad", amsgrad_, "divide by the largest second moment so far"),
                             };

@@ -23,6 +23,7 @@ class AdamFamilyOptions : public Options {
   using Options::Options;
 
   std::pair<double, double> betas_ = {0.9, 0.999};
+  bool betas_are_set_ = false;
   double eps_ = 1e-8;
   bool amsgrad_ = false;
 };
@@ -39,7 +40,9 @@ template <class Self>
 class AdamFamilyOptionsOf : public OptionsOf<Self, AdamFamilyOptions> {
  public:
   using AdamFamilyOptions::betas, AdamFamilyOptions::eps, AdamFamilyOptions::amsgrad;
-  Self& betas(std::pair<double, double> value) { return this->betas_ = value, this->self(); }
+  Self& betas(std::pair<double, double> value) {
+    return this->betas_ = value, this->betas_are_set_ = true, this->self();
+  }
   Self& eps(double value) { return this->eps_ = value, this->self(); }
   Self& amsgrad(bool value) { return this->amsgrad_ = value, this->self(); }
 

@@ -5,10 +5,16 @@
 namespace prism {
 namespace {
 
+std::unique_ptr<Options> with_mixed_defaults(const Options& options) {
+  auto copy = options.copy();
+  copy->use_mixed_defaults();
+  return copy;
+}
+
 std::unique_ptr<Options> first_options(const Rules& rules) {
   TORCH_CHECK(!rules.empty() && rules.front().options != nullptr,
               "mixed: expected at least one rule with options, got none");
-  return rules.front().options->copy();
+  return with_mixed_defaults(*rules.front().options);
 }
 
 }  // namespace
@@ -29,7 +35,7 @@ Mixed::Mixed(const Parameters& parameters, const Rules& rules)
       if (rules[routing_.lines()[p].rule].options.get() == options)
         group.add(parameters.names[p], parameters.tensors[p]);
     }
-    if (group.size() > 0) add_param_group(group, *options);
+    if (group.size() > 0) add_param_group(group, *with_mixed_defaults(*options));
   }
 }
 

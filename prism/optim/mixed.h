@@ -8,6 +8,7 @@ namespace prism {
 // options.
 //   Mixed(model->named_parameters(), PrismOptions(0.02), AdamWOptions(0.005))
 // sends the hidden matrices to PRISM and the rest to AdamW.
+// AdamW whose betas were not set has kMixedBetas here.
 // Each distinct options object of the rules becomes one parameter group, in the order of the rules; parameters are
 // taken as they come.
 class Mixed : public Optimizer {

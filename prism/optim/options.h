@@ -72,6 +72,9 @@ class Options : public torch::optim::OptimizerOptions {
   // elementwise methods.
   virtual std::optional<Spectrum> spectrum(const Tensor& G, const State& state) const;
 
+  // Replaces defaults that are others inside Mixed; what was set stays.
+  virtual void use_mixed_defaults() {}
+
   virtual std::vector<Option> table();
 
   Json to_json() const;

@@ -85,7 +85,7 @@ void add_optimizer_keys(std::vector<ConfigKey>& keys) {
                                  "optimizer.aux_lr; auto: none.")
                      .at_least(0)
                      .or_word(kAuto));
-  keys.push_back(ConfigKey::reals("optimizer.aux_betas", {0.9, 0.95}, "AdamW's averages, on the rest.")
+  keys.push_back(ConfigKey::reals("optimizer.aux_betas", kMixedBetas, "AdamW's averages, on the rest.")
                      .length(2)
                      .at_least(0)
                      .below(1));
@@ -108,6 +108,10 @@ void add_model_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(ConfigKey::real("model.rope_theta", kAuto, "Base of the rotary angles.").above(0).or_word(kAuto));
   keys.push_back(ConfigKey::boolean("model.recompute", false,
                                     "Recompute activations in the backward pass: less memory, more time."));
+  keys.push_back(ConfigKey::string("model.init_scale", "qwen2",
+                                   "Random weights: qwen2 draws every matrix from N(0, 0.02²); depth divides the "
+                                   "attention and MLP output projections by √(2 · layers).")
+                     .one_of({"qwen2", "depth"}));
   keys.push_back(
       ConfigKey::string("model.init", "", "Hugging Face folder to start from; empty: random weights from train.seed."));
 }
@@ -335,6 +339,7 @@ OptimizerPair optimizer_options(const Config& config) {
   const auto betas = config.reals("optimizer.aux_betas");
   OptimizerPair pair;
   pair.matrices = as_user_error("optimizer", [&] { return make_options(name, values); });
+  pair.matrices->use_mixed_defaults();
   pair.rest = as_user_error("optimizer.aux", [&] {
     return make_options("adamw", {{"lr", aux_rate(config, pair.matrices->lr())},
                                   {"betas", betas},

@@ -64,7 +64,17 @@ void set_up_torch(const io::Config& config) {
 model::Qwen2 make_model(const io::Config& config, const Dataset& dataset, at::Device device) {
   const auto init = config.string("model.init");
   if (!init.empty()) return model::import_hugging_face(init, device).model;
-  return {model_config(config, dataset.tokenizer.size()), static_cast<uint64_t>(config.integer("train.seed")), device};
+  const auto scale = config.is("model.init_scale", "depth") ? model::InitScale::kDepth : model::InitScale::kQwen2;
+  return {model_config(config, dataset.tokenizer.size()), static_cast<uint64_t>(config.integer("train.seed")), device,
+          scale};
+}
+
+// Gives keys that were left out the values the run began with, where the default has changed since.
+void keep_old_defaults(io::Config& wanted, const io::Config& stored) {
+  const bool same_optimizer = wanted.string("optimizer.name") == stored.string("optimizer.name");
+  for (const char* key : {"model.init_scale", "optimizer.betas"}) {
+    if (!wanted.is_given(key) && same_optimizer) wanted.assign(key, stored.value(key), stored.where(key));
+  }
 }
 
 class Run {
@@ -76,6 +86,7 @@ class Run {
     check(config);
     set_up_torch(config);
     config_ = config;
+    if (stored) keep_old_defaults(*config_, *stored);
     resolve(*config_, dataset.tokenizer.size());
     if (stored) refuse_other_run(*config_, *stored, folder_);
     reset_peak_memory();
@@ -235,7 +246,10 @@ class Run {
 std::optional<io::Config> stored_config(const fs::path& folder) {
   if (!fs::exists(folder / "config.toml")) return std::nullopt;
   auto config = make_config();
-  config.read_file(folder / "config.toml");
+  const auto file = folder / "config.toml";
+  config.read_file(file);
+  // The file lists every key of the program that wrote it: one without this key began with smaller projections.
+  if (!config.is_given("model.init_scale")) config.assign("model.init_scale", "depth", file.string());
   return config;
 }
 

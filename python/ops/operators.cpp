@@ -1,7 +1,8 @@
 // torch.ops.prism: the engine as stateless operators, one call per parameter group. The caller owns parameters,
 // gradients and state; options and layouts travel as JSON text.
 //
-//   tables()                    every optimizer's options: {"prism": [{"name", "type", "doc", "default"}, …], …}
+//   tables()                    every optimizer's options: {"prism": [{"name", "type", "doc", "default",
+//                               "mixed_default"}, …], …}, where the last is the default inside Mixed
 //   check(optimizer, options)   refuses unknown names, wrong types and impossible settings
 //   make_state(…)               fresh stacked state, buckets in order of first appearance, and within a bucket its
 //                               fields; with the layout: {"names": […], "buckets": [{"entries": [[parameter, part], …],
@@ -112,10 +113,16 @@ Group open_group(const Tensors& parameters, const OptionalTensors& gradients, co
 std::string tables() {
   Json all = Json::object();
   for (const auto& name : optimizer_names()) {
-    const auto options = make_options(name);
+    const auto options = make_options(name), mixed = make_options(name);
+    mixed->use_mixed_defaults();
+    const Json mixed_defaults = mixed->to_json();
     Json& lines = all[name] = Json::array();
     for (const auto& line : options->table()) {
-      lines.push_back({{"name", line.name}, {"type", line.type}, {"doc", line.doc}, {"default", line.get()}});
+      lines.push_back({{"name", line.name},
+                       {"type", line.type},
+                       {"doc", line.doc},
+                       {"default", line.get()},
+                       {"mixed_default", mixed_defaults.at(line.name)}});
     }
   }
   return all.dump();

@@ -25,6 +25,7 @@ class Option(TypedDict):
     type: str
     doc: str
     default: Any
+    mixed_default: Any  # inside Mixed
 
 
 def _tuples(value: Any) -> Any:
@@ -36,8 +37,8 @@ TABLES: dict[str, dict[str, Option]] = {
 }
 
 
-def defaults(optimizer: str) -> dict[str, Any]:
-    """The default value of every option of an optimizer, by its lower-case name."""
+def defaults(optimizer: str, *, mixed: bool = False) -> dict[str, Any]:
+    """The default value of every option of an optimizer, by its lower-case name; with `mixed`, in a group of `Mixed`."""
     if optimizer not in TABLES:
         raise ValueError(f"unknown optimizer '{optimizer}'; expected one of {', '.join(TABLES)}")
-    return {name: _tuples(line["default"]) for name, line in TABLES[optimizer].items()}
+    return {name: _tuples(line["mixed_default"] if mixed else line["default"]) for name, line in TABLES[optimizer].items()}

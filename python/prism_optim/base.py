@@ -117,7 +117,7 @@ class Optimizer(torch.optim.Optimizer):
             raise ValueError("a group of Mixed must name its optimizer, e.g. optimizer='prism'; param_groups(model) makes such groups")
         if self.kind not in (None, optimizer):
             raise ValueError(f"{type(self).__name__} got a group for optimizer '{optimizer}'; use Mixed for groups of several optimizers")
-        known = defaults(optimizer)
+        known = defaults(optimizer, mixed=self.kind is None)
         unknown = sorted(set(group) - set(known) - _NOT_OPTIONS)
         if unknown:
             raise ValueError(f"{optimizer}: unknown option '{unknown[0]}' in a parameter group; the options are {', '.join(known)}")

@@ -143,14 +143,14 @@ def param_groups(
             `skip_nonfinite`, `state_dtype`, `master_weights`) go to both
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2))
-    >>> for group in param_groups(model, lr=0.02, aux_lr=0.005, gamma=2, aux_betas=(0.9, 0.95)):
+    >>> for group in param_groups(model, lr=0.02, aux_lr=0.005, gamma=2):
     ...     print(group['optimizer'], group['lr'], group['param_names'])
     prism 0.02 ['0.weight', '1.weight']
     adamw 0.005 ['0.bias', '1.bias']
     """
     both = set.intersection(*(set(table) for table in TABLES.values())) - {"lr", "weight_decay"}
     given = {"lr": lr, "aux_lr": aux_lr} | options
-    of = {matrices: defaults(matrices), rest: defaults(rest)}
+    of = {matrices: defaults(matrices, mixed=True), rest: defaults(rest, mixed=True)}
     for key, value in given.items():
         if value is None:
             continue
@@ -168,7 +168,7 @@ def param_groups(
     groups: dict[str, dict[str, Any]] = {}
     for (name, parameter), taken in zip(named, _route(named, rules)[0], strict=True):
         rule = rules[taken]
-        base = of[rule.optimizer] if rule.optimizer in of else defaults(rule.optimizer)
+        base = of[rule.optimizer] if rule.optimizer in of else defaults(rule.optimizer, mixed=True)
         key = json.dumps([rule.optimizer, dict(rule.options)])
         group = groups.setdefault(key, {"params": [], "param_names": [], "optimizer": rule.optimizer, **base, **rule.options})
         group["params"].append(parameter)

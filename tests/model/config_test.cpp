@@ -1,5 +1,8 @@
 #include "prism/model/config.h"
 
+#include <cmath>
+#include <map>
+
 #include "prism/model/parameters.h"
 #include "tests/model/helpers.h"
 
@@ -70,10 +73,12 @@ TEST(InitialWeights, AreAFunctionOfSeedNameAndPlaceAlone) {
 
 TEST(InitialWeights, AreNormalWithTheDeviationsOfTheHeader) {
   const ModelConfig config = {.layers = 8};
-  const auto z = [&](Initial initial, double deviation) {
-    return initial_value({"x", {1000000}, initial}, config, 3).to(torch::kDouble) / deviation;
+  const auto z = [&](Initial initial, InitScale scale, double deviation) {
+    return initial_value({"x", {1000000}, initial}, config, 3, scale).to(torch::kDouble) / deviation;
   };
-  for (const at::Tensor& x : {z(Initial::kNormal, 0.02), z(Initial::kResidual, 0.02 / 4)}) {
+  for (const at::Tensor& x :
+       {z(Initial::kNormal, InitScale::kQwen2, 0.02), z(Initial::kResidual, InitScale::kQwen2, 0.02),
+        z(Initial::kNormal, InitScale::kDepth, 0.02), z(Initial::kResidual, InitScale::kDepth, 0.02 / 4)}) {
     EXPECT_NEAR(x.mean().item<double>(), 0, 0.004);
     EXPECT_NEAR(x.square().mean().item<double>(), 1, 0.006);
     EXPECT_NEAR(x.pow(4).mean().item<double>(), 3, 0.05);
@@ -82,6 +87,24 @@ TEST(InitialWeights, AreNormalWithTheDeviationsOfTheHeader) {
   }
   EXPECT_TRUE(initial_value({"x", {3}, Initial::kOne}, config, 3).equal(torch::ones(3)));
   EXPECT_TRUE(initial_value({"x", {3}, Initial::kZero}, config, 3).equal(torch::zeros(3)));
+}
+
+TEST(InitialWeights, AreQwen2sUnlessTheDepthIsAskedFor) {
+  const ModelConfig config = tiny();
+  const auto deviations = [&](const Qwen2& model) {
+    std::map<std::string, double> list;
+    for (const auto& [name, weight] : model.named_parameters()) {
+      if (weight.dim() == 2) list[name] = weight.detach().to(torch::kDouble).square().mean().sqrt().item<double>();
+    }
+    return list;
+  };
+  const double shrunk = 0.02 / std::sqrt(2.0 * static_cast<double>(config.layers));
+  const auto depth = deviations(Qwen2(config, 1, at::kCPU, InitScale::kDepth));
+  for (const auto& [name, deviation] : deviations(Qwen2(config, 1))) {
+    const bool output = name.find("o_proj") != std::string::npos || name.find("down_proj") != std::string::npos;
+    EXPECT_NEAR(deviation, 0.02, 0.002) << name;
+    EXPECT_NEAR(depth.at(name), output ? shrunk : 0.02, 0.002) << name;
+  }
 }
 
 }  // namespace

@@ -189,6 +189,23 @@ TEST(Mixed, StepsAsTwoSeparateOptimizers) {
   EXPECT_EQ(optimizer.group_options(1).name(), "prism");
 }
 
+TEST(Mixed, GivesAdamWTheBetasOfLanguageModelsUnlessTheyAreSet) {
+  using Betas = std::pair<double, double>;
+  const auto parameters = model({{"embed.weight", {8, 4}}, {"layer.weight", {4, 4}}});
+  const auto betas = [&](const Options& matrices, const Options& rest) {
+    const Mixed mixed(parameters, matrices, rest);
+    std::vector<Betas> list;
+    for (size_t group = 0; group < mixed.param_groups().size(); ++group)
+      list.push_back(dynamic_cast<const AdamWOptions&>(mixed.group_options(group)).betas());
+    return list;
+  };
+  EXPECT_EQ(betas(AdamWOptions(), AdamWOptions()), (std::vector<Betas>{{0.9, 0.95}, {0.9, 0.95}}));
+  EXPECT_EQ(betas(AdamWOptions().betas({0.9, 0.999}), AdamWOptions()), (std::vector<Betas>{{0.9, 0.95}, {0.9, 0.999}}));
+  const auto from_json = make_options("adamw", {{"betas", {0.9, 0.999}}});
+  EXPECT_EQ(betas(AdamWOptions(), *from_json), (std::vector<Betas>{{0.9, 0.999}, {0.9, 0.95}}));
+  EXPECT_EQ(AdamWOptions().betas(), Betas(0.9, 0.999)) << "alone it is torch's";
+}
+
 TEST(Mixed, ResumesBitForBitInAnyOrder) {
   NamedTensors parameters = {{"embed.weight", parameter(random({9, 6}, 1))},
                              {"w1", parameter(random({6, 6}, 2))},

@@ -95,6 +95,16 @@ def test_options_reach_their_groups():
     assert (muon["optimizer"], muon["lr"], adam["optimizer"], adam["eps"]) == ("muon", 0.3, "adam", 1e-3)
 
 
+def test_adamw_has_the_betas_of_language_models_in_mixed_and_torchs_alone():
+    model = nn.Linear(4, 8)
+    weight = nn.Parameter(torch.zeros(3))
+    assert {group["betas"] for group in prism_optim.Mixed(prism_optim.param_groups(model, matrices="adamw")).param_groups} == {(0.9, 0.95)}
+    assert prism_optim.Mixed(model).param_groups[1]["betas"] == (0.9, 0.95)
+    assert prism_optim.Mixed([{"params": [weight], "optimizer": "adamw"}]).param_groups[0]["betas"] == (0.9, 0.95)
+    assert prism_optim.Mixed(model, aux_betas=(0.9, 0.999)).param_groups[1]["betas"] == (0.9, 0.999)
+    assert prism_optim.AdamW([weight]).param_groups[0]["betas"] == (0.9, 0.999)
+
+
 def test_rules_can_be_replaced_and_nothing_falls_through():
     model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
     rules = [Rule("first", "soap", r"^0\.weight$", options={"refresh": 3}), Rule("others", "adamw")]

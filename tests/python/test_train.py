@@ -113,6 +113,20 @@ def test_the_written_configuration_reproduces_the_run(whole, tmp_path):
     assert_same_run(folder, tmp_path / "again")
 
 
+def test_a_run_from_before_a_default_changed_goes_on_as_it_began(settings, tmp_path):
+    old = {"model__init_scale": "depth", "optimizer__name": "adamw", "optimizer__lr": 0.005}
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    for folder in (straight, stopped):
+        run(*settings(folder, **old, optimizer__betas="[0.9,0.999]", train__steps=STEPS if folder == straight else 9, schedule__kind="constant"))
+    config = stopped / "config.toml"
+    lines = config.read_text().splitlines(keepends=True)
+    config.write_text("".join(line for line in lines if not line.startswith("init_scale")))
+    del old["model__init_scale"]
+    run(*settings(stopped, **old, schedule__kind="constant"), "--resume")
+    assert 'init_scale = "depth"' in config.read_text()
+    assert_same_run(straight, stopped)
+
+
 def test_tensorboard_reads_the_events(whole):
     event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     folder, _ = whole
