@@ -97,15 +97,15 @@ def fused_adamw(params, capturable):
 
 # Of each: what makes it, and which optimizer of `prism bench optimizer` does the same work.
 PEERS = {
-    "prism_optim_prism": (from_prism("Prism", coefficients="minimax9"), "prism"),
-    "prism_optim_muon": (from_prism("Muon", coefficients="minimax9"), "muon"),
+    "prism_optim_prism_minimax9": (from_prism("Prism", coefficients="minimax9"), "prism_minimax9"),
+    "prism_optim_muon_minimax9": (from_prism("Muon", coefficients="minimax9"), "muon_minimax9"),
     "prism_optim_adamw": (from_prism("AdamW"), "adamw"),
-    "torch_muon": (lambda params, **_: torch.optim.Muon(params, lr=0.02, weight_decay=0, adjust_lr_fn="match_rms_adamw"), "muon_jordan"),
+    "torch_muon": (lambda params, **_: torch.optim.Muon(params, lr=0.02, weight_decay=0, adjust_lr_fn="match_rms_adamw"), "muon"),
     "torch_adamw": (lambda params, capturable: torch.optim.AdamW(params, lr=0.005, foreach=True, capturable=capturable), "adamw"),
     "torch_adamw_fused": (fused_adamw, "adamw"),
-    "batched_muon_compiled": (lambda params, **_: BatchedMuon(params), "muon_jordan"),
-    "dion_muon": (dion_muon, "muon_jordan"),
-    "gram_newton_schulz": (gram_muon, "muon_jordan"),
+    "batched_muon_compiled": (lambda params, **_: BatchedMuon(params), "muon"),
+    "dion_muon": (dion_muon, "muon"),
+    "gram_newton_schulz": (gram_muon, "muon"),
     "torch_adamw_fused_rest": (fused_adamw, "adamw_rest"),
 }
 ONLY_GPU = {"batched_muon_compiled", "dion_muon", "gram_newton_schulz"}

@@ -70,11 +70,11 @@ def fused_adamw(model):
     return torch.optim.AdamW(model.parameters(), lr=0.005, fused=True)
 
 
-def prism(model):
+def prism_minimax9(model):
     return importlib.import_module("prism_optim").Mixed(model, lr=0.02, aux_lr=0.005, coefficients="minimax9")
 
 
-OPTIMIZERS = {"adamw": fused_adamw, "prism": prism}
+OPTIMIZERS = {"adamw": fused_adamw, "prism_minimax9": prism_minimax9}
 
 
 def training_step(job, make_optimizer, compiled):

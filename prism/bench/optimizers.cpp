@@ -23,12 +23,12 @@ constexpr int kWarmUp = 3;
 std::vector<Entrant> make_entrants() {
   const Json minimax9 = {{"coefficients", "minimax9"}};
   std::vector<Entrant> list = {
-      {"prism", "prism", minimax9},
-      {"prism_jordan", "prism"},
-      {"prism_ema", "prism", {{"coefficients", "minimax9"}, {"covariance", "ema"}}},
-      {"muon", "muon", minimax9},
-      {"muon_jordan", "muon"},
-      {"tikhonov", "tikhonovmuon", minimax9},
+      {"prism", "prism"},
+      {"prism_minimax9", "prism", minimax9},
+      {"prism_ema_minimax9", "prism", {{"coefficients", "minimax9"}, {"covariance", "ema"}}},
+      {"muon", "muon"},
+      {"muon_minimax9", "muon", minimax9},
+      {"tikhonovmuon_minimax9", "tikhonovmuon", minimax9},
       {"adamw", "adamw"},
       {"adamw_rest", "adamw", Json::object(), /*rest=*/true},
       {"prism_stacked", "prism", {{"solver", "stacked"}}, /*rest=*/false, /*usual=*/false},

@@ -11,9 +11,10 @@
 
 namespace prism::bench {
 
-// An optimizer with settings under which it is measured.
+// An optimizer with settings under which it is measured. Its name says every setting that is not the library's default:
+// "prism" is what make_optimizer("prism") makes.
 struct Entrant {
-  std::string name;       // of the line: "prism_ema"
+  std::string name;       // of the line: "prism_minimax9"
   std::string optimizer;  // "prism"
   Json options = Json::object();
   bool rest = false;  // takes the embedding, norms and biases instead of the matrices

@@ -16,7 +16,7 @@ namespace prism::bench {
 //   it begins with   {"names": ["torch_muon", …]}, the optimizers it knows
 //   it is asked      {"kind": "optimizer", "device": "cuda:0", "repeats": 30, "only": [names], "matrices": [[m, n], …],
 //                     "rest": [[n], …]}
-//   and answers      {"name": …, "like": "muon_jordan", "rest"?: true, "ours"?: true, "eager_ms": …, "captured_ms"?: …,
+//   and answers      {"name": …, "like": "muon", "rest"?: true, "ours"?: true, "eager_ms": …, "captured_ms"?: …,
 //                     "memory_mib": …}, where `like` names the entrant whose work it does
 //   or is asked      {"kind": "train", "device": …, "steps": …, "layers": …, "width": …, "heads": …, "kv_heads": …,
 //                     "mlp": …, "vocab": …, "batch": …, "context": …, "clip": …}

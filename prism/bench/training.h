@@ -15,7 +15,7 @@ namespace prism::bench {
 // Whole training steps on random tokens: loss, gradients, clipping and optimizer, as prism/train does them.
 struct TrainingOptions {
   std::string preset = "22m";
-  std::string optimizer = "prism";  // an entrant; AdamW takes the rest
+  std::string optimizer = "prism_minimax9";  // an entrant; AdamW takes the rest
   int64_t vocab = kVocab, batch = 32, context = 2048;
   int64_t steps = 20;
   bool recompute = false, graph = true;

@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kMostOperators = 30;
 
 struct KernelsOptions : BenchOptions {
-  std::string optimizer = "prism";
+  std::string optimizer = "prism_minimax9";
 };
 
 std::string roofline_table(const bench::Roofline& roofline, const std::optional<bench::Peak>& peak) {

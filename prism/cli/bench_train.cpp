@@ -110,7 +110,7 @@ Action attach(CLI::App& app) {
     if (!entrant.rest) names.push_back(entrant.name);
   }
   add_names(app, "--optimizer", options->optimizers, names,
-            "Of the hidden matrices, as in prism bench optimizer;\nAdamW takes the rest (default prism)");
+            "Of the hidden matrices, as in prism bench optimizer;\nAdamW takes the rest (default prism_minimax9)");
   add_integer(app, "--steps", training.steps, "Steps of which the medians are taken", 1);
   app.add_flag("--recompute", training.recompute, "Compute activations again in the backward pass");
   app.add_flag("--no-graph", options->no_graph, "Launch every kernel anew instead of replaying a CUDA graph");
@@ -128,7 +128,7 @@ Action attach(CLI::App& app) {
 
 Command bench_train_command() {
   return {"train", "Whole training steps on random tokens: tokens/s, memory, the optimizer's share",
-          "prism bench train --preset 22m --optimizer prism adamw\n"
+          "prism bench train --preset 22m --optimizer prism muon adamw\n"
           "prism bench train --device cpu --profile\n"
           "python bench/peers.py train --preset 22m      # beside the same model in PyTorch",
           attach};

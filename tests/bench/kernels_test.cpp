@@ -27,7 +27,7 @@ std::vector<std::string> chunk(size_t before, size_t after, bool norms = true) {
 }
 
 TEST(Launches, OfSeveralChunksAreFoundByTheirPlaces) {
-  const auto kernels = kernels_of("prism");
+  const auto kernels = kernels_of("prism_minimax9");
   auto names = chunk(2, 12 + 2);  // matrices of both orientations: two launches of Grams and of updates
   for (const auto& name : chunk(1, 12 + 1)) names.push_back(name);
   const auto found = labels(names, kernels);
@@ -47,7 +47,7 @@ TEST(Launches, OfSeveralChunksAreFoundByTheirPlaces) {
 }
 
 TEST(Launches, OfTheAveragedCovarianceHaveItsProductFirst) {
-  const auto found = labels(chunk(2 + 2, 12 + 2), kernels_of("prism_ema"));
+  const auto found = labels(chunk(2 + 2, 12 + 2), kernels_of("prism_ema_minimax9"));
   EXPECT_EQ(found[3], "C ← βC + (1−β)DᵀD");
   EXPECT_EQ(found[4], "C ← βC + (1−β)DᵀD");
   EXPECT_EQ(found[5], "Gram");
@@ -56,18 +56,19 @@ TEST(Launches, OfTheAveragedCovarianceHaveItsProductFirst) {
 }
 
 TEST(Launches, OfASetThatNeedsNoNormFollowEachOther) {
-  const auto found = labels(chunk(1, 17 + 1, /*norms=*/false), kernels_of("prism_jordan"));
+  const auto found = labels(chunk(1, 17 + 1, /*norms=*/false), kernels_of("prism"));
   EXPECT_EQ(found[3], "Gram");
   EXPECT_EQ(found[4], "Z = c₂A² + c₁A + c₀, step 1");
   EXPECT_EQ(found.back(), "W ← … − lr·TQ");
 }
 
 TEST(Launches, ThatDoNotFitAreNotGuessed) {
-  const auto found = labels(chunk(1, 14), kernels_of("prism"));  // 12 of the iteration, and three for Grams and updates
+  const auto found =
+      labels(chunk(1, 14), kernels_of("prism_minimax9"));  // 12 of the iteration, and three for Grams and updates
   ASSERT_EQ(found.size(), 20U);
   EXPECT_EQ(found[2], "advance");
   for (size_t i = 6; i < found.size(); ++i) EXPECT_EQ(found[i], "?");
-  EXPECT_EQ(labels({"at::native::fill"}, kernels_of("prism")), std::vector<std::string>{"?"});
+  EXPECT_EQ(labels({"at::native::fill"}, kernels_of("prism_minimax9")), std::vector<std::string>{"?"});
 }
 
 TEST(Roofline, NamesTheBoundOfEachKernel) {
@@ -88,7 +89,7 @@ TEST(Roofline, AddsUpTheLaunchesOfAKernel) {
     now += 1'000'000;
   }
   spans.push_back({"memset", now + 500'000, now + 1'500'000, 0});
-  const auto result = roofline(spans, kernels_of("prism"));
+  const auto result = roofline(spans, kernels_of("prism_minimax9"));
   EXPECT_EQ(result.launches, 20);
   EXPECT_DOUBLE_EQ(result.total_ms, 20.5);
   EXPECT_DOUBLE_EQ(result.idle_ms, 0.5);

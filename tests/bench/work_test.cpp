@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "prism/bench/optimizers.h"
 #include "prism/io/error.h"
 #include "prism/optim/registry.h"
@@ -18,24 +20,35 @@ const std::vector<Shape> kTall = {{96, 32}}, kWide = {{32, 96}};
 
 double flop(const std::string& name) { return step_work(*entrant(name).make_options(), kTall)->flop; }
 
+TEST(Entrants, AreTheLibrarysDefaultsUnderTheNameOfTheOptimizer) {
+  for (const auto& name : optimizer_names()) {
+    const auto found = std::ranges::find(entrants(), name, &Entrant::name);
+    if (found == entrants().end()) continue;
+    EXPECT_EQ(found->make_options()->to_json(), make_options(name)->to_json()) << name;
+  }
+  EXPECT_EQ(entrant("prism_minimax9").make_options()->to_json(),
+            make_options("prism", {{"coefficients", "minimax9"}})->to_json());
+}
+
 TEST(StepWork, CountsTheProductsOfEachPolynomial) {
-  EXPECT_DOUBLE_EQ(flop("prism"), (17 + 4 * kAlpha) * kCube);         // minimax9: 12 products, the first step in halves
-  EXPECT_DOUBLE_EQ(flop("prism_jordan"), (23 + 4 * kAlpha) * kCube);  // two steps in halves
-  EXPECT_DOUBLE_EQ(flop("muon"), (17 + 3 * kAlpha) * kCube);          // no DᵀD
-  EXPECT_DOUBLE_EQ(flop("tikhonov"), flop("muon"));
-  EXPECT_DOUBLE_EQ(flop("prism_ema"), flop("prism"));  // DᵀD goes into the average instead
+  EXPECT_DOUBLE_EQ(flop("prism_minimax9"),
+                   (17 + 4 * kAlpha) * kCube);                 // minimax9: 12 products, the first step in halves
+  EXPECT_DOUBLE_EQ(flop("prism"), (23 + 4 * kAlpha) * kCube);  // two steps in halves
+  EXPECT_DOUBLE_EQ(flop("muon_minimax9"), (17 + 3 * kAlpha) * kCube);  // no DᵀD
+  EXPECT_DOUBLE_EQ(flop("tikhonovmuon_minimax9"), flop("muon_minimax9"));
+  EXPECT_DOUBLE_EQ(flop("prism_ema_minimax9"), flop("prism_minimax9"));  // DᵀD goes into the average instead
 }
 
 TEST(StepWork, CountsEveryBytesReadAndWrittenOnce) {
   const auto bytes = [](const char* name) { return step_work(*entrant(name).make_options(), kTall)->bytes; };
-  EXPECT_DOUBLE_EQ(bytes("prism"), 20 * kM * kN);
-  EXPECT_DOUBLE_EQ(bytes("muon"), 20 * kM * kN);
-  EXPECT_DOUBLE_EQ(bytes("prism_ema"), 20 * kM * kN + 8 * kN * kN);
+  EXPECT_DOUBLE_EQ(bytes("prism_minimax9"), 20 * kM * kN);
+  EXPECT_DOUBLE_EQ(bytes("muon_minimax9"), 20 * kM * kN);
+  EXPECT_DOUBLE_EQ(bytes("prism_ema_minimax9"), 20 * kM * kN + 8 * kN * kN);
   EXPECT_DOUBLE_EQ(bytes("adamw"), 28 * kM * kN);
 }
 
 TEST(StepWork, IsTheSameOfTheTranspose) {
-  for (const char* name : {"prism", "prism_ema", "muon_jordan"}) {
+  for (const char* name : {"prism_minimax9", "prism_ema_minimax9", "muon"}) {
     const auto options = entrant(name).make_options();
     EXPECT_DOUBLE_EQ(step_work(*options, kTall)->flop, step_work(*options, kWide)->flop);
     EXPECT_DOUBLE_EQ(step_work(*options, kTall)->bytes, step_work(*options, kWide)->bytes);
@@ -48,7 +61,7 @@ TEST(StepWork, IsNotGuessedWhereItIsNotModelled) {
 }
 
 TEST(StepKernels, ComeInTheOrderOfTheirLaunches) {
-  const auto kernels = *step_kernels(*entrant("prism").make_options(), kTall);
+  const auto kernels = *step_kernels(*entrant("prism_minimax9").make_options(), kTall);
   std::vector<std::string> labels;
   for (const auto& kernel : kernels) labels.push_back(kernel.label);
   EXPECT_EQ(labels,

@@ -8,7 +8,7 @@ import sys
 import pytest
 from program import ENVIRONMENT, PROGRAM, ROOT, run
 
-USUAL = ["prism", "prism_jordan", "prism_ema", "muon", "muon_jordan", "tikhonov", "adamw", "adamw_rest"]
+USUAL = ["prism", "prism_minimax9", "prism_ema_minimax9", "muon", "muon_minimax9", "tikhonovmuon_minimax9", "adamw", "adamw_rest"]
 
 
 def names_of(table):
@@ -53,7 +53,7 @@ TINY = ["--preset", "demo", "--batch", 2, "--context", 16, "--vocab", 300, "--st
 
 def test_training_steps_are_measured_and_written(tmp_path):
     figures = tmp_path / "f.json"
-    output, errors = run("bench", "train", *TINY, "--device", "cpu", "--optimizer", "prism,adamw", "--profile", "--json", figures)
+    output, errors = run("bench", "train", *TINY, "--device", "cpu", "--optimizer", "prism_minimax9,adamw", "--profile", "--json", figures)
     assert "demo, 2 × 16 random tokens of 300; medians of 2 steps" in output and errors == ""
     assert "One step with adamw" in output and "aten::" in output
     document = json.loads(figures.read_text())
@@ -70,12 +70,12 @@ def peers(*arguments):
 
 
 def test_peers_are_measured_in_the_same_run():
-    only = ["muon", "prism_optim_muon", "torch_adamw_fused", "torch_adamw_fused_rest"]
+    only = ["muon", "prism_optim_muon_minimax9", "torch_adamw_fused", "torch_adamw_fused_rest"]
     assert names_of(peers("--model", "demo", "--device", "cpu", "--repeats", 1, "--only", *only)) == only
 
 
 def test_the_twin_in_pytorch_is_measured_in_the_same_run():
-    assert names_of(peers("train", *TINY, "--device", "cpu")) == ["prism", "torch_eager_adamw", "torch_eager_prism"]
+    assert names_of(peers("train", *TINY, "--device", "cpu")) == ["prism_minimax9", "torch_eager_adamw", "torch_eager_prism_minimax9"]
 
 
 def test_a_peer_that_is_missing_is_named(tmp_path):
@@ -99,7 +99,7 @@ def test_on_a_gpu_steps_are_captured_too(tmp_path):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("optimizer", ["prism", "prism_ema", "muon_jordan"])
+@pytest.mark.parametrize("optimizer", ["prism_minimax9", "prism_ema_minimax9", "muon"])
 def test_on_a_gpu_every_kernel_of_a_step_is_known(tmp_path, optimizer):
     figures = tmp_path / "f.json"
     output, _ = run("bench", "kernels", "--model", "22m", "--device", "cuda", "--optimizer", optimizer, "--json", figures)

@@ -241,7 +241,7 @@ MISTAKES["bench optimizer"] = [
     ("--repeats 0", "--repeats: expected an integer, 1 or more, got '0'"),
     ("--repeats many", "--repeats: expected an integer"),
     ("--only msgd", "--only: no optimizer 'msgd'"),
-    ("--only prism_emma", "did you mean 'prism_ema'"),
+    ("--only prism_minimax", "did you mean 'prism_minimax9'"),
     ("--model demo --page {folder}", "Is a directory"),
     ("--model demo --page {missing}/page.html", "there is no folder"),
     ("--model demo --peers false", "'false' ended before it had answered"),
