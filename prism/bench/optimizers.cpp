@@ -11,6 +11,7 @@
 #include "prism/io/error.h"
 #include "prism/optim/registry.h"
 #include "prism/train/device_work.h"
+#include "prism/train/machine.h"
 #include "prism/train/summary.h"
 #include "prism/train/trainer.h"
 
@@ -96,13 +97,13 @@ StepTime measure(const Entrant& entrant, const std::vector<Tensor>& parameters, 
   };
   for (int i = 0; i < kWarmUp; ++i) optimizer->step();
   train::synchronize(device);
-  if (!device.is_cpu()) reset_peak(device);
+  train::reset_peak_memory(device);
 
   std::vector<Shape> shapes;
   for (const auto& parameter : parameters) shapes.push_back(parameter.sizes().vec());
   StepTime result{.name = entrant.name, .work = step_work(*entrant.make_options(), shapes)};
   result.eager_ms = train::median(time_calls(device, repeats, cycle)) / static_cast<double>(entrant.cycle);
-  const int64_t bytes = device.is_cpu() ? train::state_bytes(*optimizer) : peak_bytes(device) - before;
+  const int64_t bytes = device.is_cpu() ? train::state_bytes(*optimizer) : train::peak_memory(device).device - before;
   result.memory_mib = static_cast<double>(bytes) / kMebibyte;
   if (captures) result.captured_ms = train::median(time_graph(device, repeats, cycle));
   return result;

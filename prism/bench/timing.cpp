@@ -21,11 +21,6 @@ using Clock = std::chrono::steady_clock;
 
 c10::Stream current_stream(at::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
 
-int64_t aggregate(const at::CachingDeviceAllocator::StatArray& array, bool peak) {
-  const auto& stat = array[static_cast<size_t>(at::CachingDeviceAllocator::StatType::AGGREGATE)];
-  return peak ? stat.peak : stat.current;
-}
-
 std::vector<double> time_on_host(int64_t repeats, const std::function<void()>& call) {
   std::vector<double> times;
   for (int64_t i = 0; i < repeats; ++i) {
@@ -83,14 +78,9 @@ std::vector<double> time_graph(at::Device device, int64_t repeats, const std::fu
 }
 
 int64_t allocated_bytes(at::Device device) {
-  return aggregate(at::accelerator::getDeviceStats(device.index()).allocated_bytes, false);
+  constexpr auto kAll = static_cast<size_t>(at::CachingDeviceAllocator::StatType::AGGREGATE);
+  return at::accelerator::getDeviceStats(device.index()).allocated_bytes[kAll].current;
 }
-
-int64_t peak_bytes(at::Device device) {
-  return aggregate(at::accelerator::getDeviceStats(device.index()).allocated_bytes, true);
-}
-
-void reset_peak(at::Device device) { at::accelerator::resetPeakStats(device.index()); }
 
 void release_cache(at::Device device) {
   if (!device.is_cpu()) at::accelerator::emptyCache();

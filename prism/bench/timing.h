@@ -34,10 +34,7 @@ std::vector<double> time_calls(at::Device device, int64_t repeats, const std::fu
 std::vector<double> time_graph(at::Device device, int64_t repeats, const std::function<void()>& call);
 bool has_graphs(at::Device device);  // a GPU, and a build with CUDA
 
-// Bytes that tensors take on a GPU: now, and the most since reset_peak.
-int64_t allocated_bytes(at::Device device);
-int64_t peak_bytes(at::Device device);
-void reset_peak(at::Device device);
-void release_cache(at::Device device);  // gives memory that no tensor holds back to the device; nothing on the CPU
+int64_t allocated_bytes(at::Device device);  // that tensors take on a GPU now
+void release_cache(at::Device device);       // gives memory that no tensor holds back to the device; nothing on the CPU
 
 }  // namespace prism::bench

@@ -63,10 +63,9 @@ io::Config training_config(const TrainingOptions& options, at::Device device) {
 TrainingTime measure_training(const TrainingOptions& options, at::Device device, bool with_profile,
                               const std::function<void(int64_t step)>& progress) {
   const auto config = training_config(options, device);
-  train::reset_peak_memory();
+  train::reset_peak_memory(device);
   train::Stepper stepper(config, {train::model_config(config, options.vocab), /*seed=*/1, device});
   const auto batches = random_batches(options);
-  if (!device.is_cpu()) reset_peak(device);
 
   TrainingTime result{.name = options.optimizer, .tokens = stepper.step_tokens()};
   std::vector<double> step_ms, optimizer_ms;
@@ -86,7 +85,8 @@ TrainingTime measure_training(const TrainingOptions& options, at::Device device,
   }
   result.step_ms = train::median(step_ms);
   result.optimizer_ms = train::median(optimizer_ms);
-  result.peak_bytes = device.is_cpu() ? train::peak_memory() : peak_bytes(device);
+  const auto peak = train::peak_memory(device);
+  result.peak_bytes = device.is_cpu() ? peak.host : peak.device;
   result.graph = stepper.is_graph();
   if (with_profile) result.profile = summarize(device, profile(device, [&] { step(0); }));
   return result;

@@ -157,8 +157,11 @@ Rule optimizer_rule() {
       {"seconds_speedup?", kNumber},
       {"step_ms?", kNumber},
       {"optimizer_ms?", kNumber},
-      {"memory?",
-       object({{"weights?", kNumber}, {"gradients?", kNumber}, {"optimizer?", kNumber}, {"peak?", kNumber}})},
+      {"memory?", object({{"weights?", kNumber},
+                          {"gradients?", kNumber},
+                          {"optimizer?", kNumber},
+                          {"peak?", kNumber},
+                          {"of?", kText}})},
   });
 }
 

@@ -38,7 +38,7 @@ namespace prism::report {
 //     interval difference?     paired, its loss minus the baseline's: {mean, low?, high?} tokens_to_baseline?,
 //     seconds_to_baseline?    until the baseline's final loss; null when never reached tokens_speedup?,
 //     seconds_speedup?            the baseline's own number divided by that step_ms?, optimizer_ms? median step, and
-//     the optimizer's part of it memory?         {weights?, gradients?, optimizer?, peak?}
+//     the optimizer's part of it memory?         {weights?, gradients?, optimizer?, peak?, of?: "device" or "host"}
 //   runs            list
 //     optimizer       id
 //     lr, seed        numbers

@@ -1,21 +1,58 @@
 #include "prism/train/machine.h"
 
 #include <ATen/Context.h>
+#include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <dlfcn.h>
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/utsname.h>
 #include <torch/version.h>
 #include <unistd.h>
 
 #include <array>
+#include <ctime>
 #include <fstream>
+#include <regex>
 #include <thread>
 
+#include "prism/cuda/device.h"
 #include "prism/io/error.h"
 
 namespace prism::train {
+namespace {
+
+std::string first_line(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  std::string line;
+  std::getline(stream, line);
+  return line;
+}
+
+std::string now_in_utc() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
+
+nlohmann::json gpu_facts(at::Device device) {
+  const long version = at::detail::getCUDAHooks().versionCUDART();  // 1000 · major + 10 · minor
+  nlohmann::json facts = {{"gpu", cuda::device_name(device.index())},
+                          {"driver", driver_version(first_line("/proc/driver/nvidia/version"))},
+                          {"cuda", fmt::format("{}.{}", version / 1000, version % 1000 / 10)}};
+  for (auto& fact : facts) {
+    if (fact == "") fact = "unknown";
+  }
+  return facts;
+}
+
+int64_t peak(const at::CachingDeviceAllocator::StatArray& array) {
+  return array[static_cast<size_t>(at::CachingDeviceAllocator::StatType::AGGREGATE)].peak;
+}
+
+}  // namespace
+
+std::string driver_version(const std::string& text) {
+  std::smatch match;
+  return std::regex_search(text, match, std::regex(R"(\b\d+\.\d+(\.\d+)*\b)")) ? match.str() : "";
+}
 
 std::string proc_value(const std::filesystem::path& file, const std::string& key) {
   std::ifstream stream(file);
@@ -59,23 +96,36 @@ nlohmann::json machine(at::Device device) {
   utsname system{};
   uname(&system);
   const auto pages = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)), page = static_cast<int64_t>(sysconf(_SC_PAGESIZE));
-  return {{"cpu", proc_value("/proc/cpuinfo", "model name")},
-          {"cores", std::thread::hardware_concurrency()},
-          {"threads", at::get_num_threads()},
-          {"memory_bytes", pages * page},
-          {"device", device.str()},
-          {"torch", TORCH_VERSION},
-          {"compiler", fmt::format("{} {}", __VERSION__[0] >= '0' && __VERSION__[0] <= '9' ? "g++" : "", __VERSION__)},
-          {"system", fmt::format("{} {}", system.sysname, system.machine)}};
+  nlohmann::json facts = {
+      {"cpu", proc_value("/proc/cpuinfo", "model name")},
+      {"cores", std::thread::hardware_concurrency()},
+      {"threads", at::get_num_threads()},
+      {"memory_bytes", pages * page},
+      {"device", device.str()},
+      {"torch", TORCH_VERSION},
+      {"compiler", fmt::format("{} {}", __VERSION__[0] >= '0' && __VERSION__[0] <= '9' ? "g++" : "", __VERSION__)},
+      {"system", fmt::format("{} {}", system.sysname, system.machine)},
+      {"commit", built_from()},
+      {"date", now_in_utc()}};
+  if (device.is_cuda()) facts.update(gpu_facts(device));
+  return facts;
 }
 
-int64_t peak_memory() {
+PeakMemory peak_memory(at::Device device) {
   const auto kib = proc_value("/proc/self/status", "VmHWM");
-  return kib.empty() ? 0 : std::stoll(kib) * 1024;
+  PeakMemory result{.host = kib.empty() ? 0 : std::stoll(kib) * 1024};
+  if (device.is_cpu()) return result;
+  const auto stats = at::accelerator::getDeviceStats(device.index());
+  result.device = peak(stats.allocated_bytes);
+  result.reserved = peak(stats.reserved_bytes);
+  return result;
 }
 
-void reset_peak_memory() {
+void reset_peak_memory(at::Device device) {
   std::ofstream("/proc/self/clear_refs") << "5";  // best effort: without it the figure covers the whole process
+  if (device.is_cpu()) return;
+  at::globalContext().lazyInitDevice(device.type());  // before it the allocator has no statistics to reset
+  at::accelerator::resetPeakStats(device.index());
 }
 
 }  // namespace prism::train

@@ -11,16 +11,28 @@ namespace prism::train {
 at::Device device_of(
     const std::string& name);  // "auto", "cpu", "cuda", "cuda:1"; a device that is not there is a prism::Error
 
-// Processor, cores, threads, memory, device, torch, compiler, system: what a measurement should name.
+// What a measurement should name: processor, cores, threads, memory, device, torch, compiler, system, the commit the
+// program was built from and the time of the call (UTC); on a GPU also its name, driver and CUDA version.
 nlohmann::json machine(at::Device device);
+
+// The version in the text of /proc/driver/nvidia/version, as "580.65.06"; empty where it has none.
+std::string driver_version(const std::string& text);
+
+// The commit that the program was built from, with "-dirty" where files had changed since; "unknown" outside git.
+const char* built_from();
 
 // The value of the first line "key : value" of a file such as /proc/cpuinfo; empty where there is none.
 std::string proc_value(const std::filesystem::path& file, const std::string& key);
 
 std::filesystem::path torch_libraries();  // the folder of the torch that is loaded; empty where it cannot be told
 
-// The most memory the process has held since reset_peak_memory, in bytes.
-int64_t peak_memory();
-void reset_peak_memory();
+// The most memory held since reset_peak_memory, in bytes. On the CPU the two of the device are 0.
+struct PeakMemory {
+  int64_t host = 0;      // by the process
+  int64_t device = 0;    // by tensors on the device
+  int64_t reserved = 0;  // by torch's allocator on the device, for tensors to come
+};
+PeakMemory peak_memory(at::Device device);
+void reset_peak_memory(at::Device device);
 
 }  // namespace prism::train

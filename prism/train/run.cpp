@@ -89,8 +89,9 @@ class Run {
     if (stored) keep_old_defaults(*config_, *stored);
     resolve(*config_, dataset.tokenizer.size());
     if (stored) refuse_other_run(*config_, *stored, folder_);
-    reset_peak_memory();
-    trainer_.emplace(*config_, dataset, make_model(*config_, dataset, device_of(config.string("run.device"))));
+    const auto device = device_of(config.string("run.device"));
+    reset_peak_memory(device);
+    trainer_.emplace(*config_, dataset, make_model(*config_, dataset, device));
   }
 
   RunResult operator()() {

@@ -142,7 +142,8 @@ json page_memory(const json& summary) {
   return {{"weights", weights},
           {"gradients", weights},
           {"optimizer", summary.at("optimizer_state_bytes")},
-          {"peak", summary.at("memory").at("peak_bytes")}};
+          {"peak", summary.at("memory").at("peak_bytes")},
+          {"of", summary.at("memory").value("of", "host")}};  // of older runs the host's
 }
 
 json page_facts(const json& summary) {

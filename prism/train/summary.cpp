@@ -59,6 +59,15 @@ json sources_of(const data::Identity& identity) {
   return sources;
 }
 
+json memory_of(at::Device device) {
+  const auto peak = peak_memory(device);
+  if (device.is_cpu()) return {{"of", "host"}, {"peak_bytes", peak.host}, {"host_peak_bytes", peak.host}};
+  return {{"of", "device"},
+          {"peak_bytes", peak.device},
+          {"reserved_peak_bytes", peak.reserved},
+          {"host_peak_bytes", peak.host}};
+}
+
 }  // namespace
 
 double median(std::vector<double> values) {
@@ -113,7 +122,7 @@ json summarize(const std::filesystem::path& folder, const Trainer& trainer, cons
                        {"optimizer_ms", optimizer_ms},
                        {"optimizer_share", step_ms > 0 ? optimizer_ms / step_ms : 0},
                        {"tokens_per_s", state.seconds > 0 ? static_cast<double>(state.tokens) / state.seconds : 0}};
-  summary["memory"] = {{"peak_bytes", peak_memory()}};
+  summary["memory"] = memory_of(trainer.model().device());
   if (!result.diagnosis.empty()) summary["diagnosis"] = result.diagnosis;
   return summary;
 }

@@ -11,8 +11,8 @@
 namespace prism::train {
 
 // What summary.json says of a run: its end (from metrics.jsonl), identities (hashes of initial and final weights, of
-// all batches, of the data), costs, routing and machine. Under "timing" and "memory" is what differs from run to run;
-// all else is the same for the same configuration.
+// all batches, of the data), costs, routing and machine. Under "timing" and "memory" is what differs from run to run,
+// as does the machine's "date"; all else is the same for the same configuration.
 nlohmann::json summarize(const std::filesystem::path& folder, const Trainer& trainer, const Dataset& dataset,
                          const RunState& state, const RunResult& result);
 

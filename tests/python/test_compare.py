@@ -85,7 +85,7 @@ def compared(settings, tmp_path_factory):
 
 def without_timings(value):
     if isinstance(value, dict):
-        return {key: without_timings(item) for key, item in value.items() if key not in ("timing", "memory")}
+        return {key: without_timings(item) for key, item in value.items() if key not in ("timing", "memory", "date")}
     return [without_timings(item) for item in value] if isinstance(value, list) else value
 
 

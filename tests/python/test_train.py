@@ -1,9 +1,11 @@
 """`prism train` from outside: the run folder, interruptions of every kind, and the guard."""
 
+import datetime
 import json
 import math
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -76,6 +78,7 @@ def assert_same_run(left, right):
     for summary in summaries:
         for timed in ("timing", "memory"):
             del summary[timed]
+        del summary["machine"]["date"]
     assert summaries[0] == summaries[1]
 
 
@@ -105,6 +108,60 @@ def test_a_run_folder_holds_what_the_documents_promise(whole):
     assert {line["optimizer"] for line in summary["routing"] if line["rule"] == "hidden matrix"} == {"prism"}
     assert [path.name for path in sorted((folder / "checkpoints").iterdir())] == ["step-00000018", "step-00000021", "step-00000024"]
     assert (folder / "tokenizer.json").exists() and list(folder.glob("events.out.tfevents.*"))
+
+
+def test_a_summary_says_what_it_was_measured_on_and_what_its_memory_is(whole):
+    folder, _ = whole
+    summary = json.loads((folder / "summary.json").read_text())
+    machine, memory = summary["machine"], summary["memory"]
+    began = datetime.datetime.fromisoformat(machine["date"])
+    assert abs((datetime.datetime.now(datetime.UTC) - began).total_seconds()) < 3600
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    commit = machine["commit"].removesuffix("-dirty")
+    assert commit == "unknown" or (len(commit) == 12 and (not head or subprocess.run(["git", "cat-file", "-e", commit], cwd=ROOT, check=False).returncode == 0))
+    assert memory["of"] == "host" and memory["peak_bytes"] == memory["host_peak_bytes"] > 1 << 20
+    assert not {"gpu", "driver", "cuda"} & machine.keys()
+    page = (folder / "report.html").read_text()
+    assert all(f'["{key}","{machine[key]}"]' in page for key in ("commit", "date"))
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_summary_names_the_card_and_reports_its_memory(settings, tmp_path):
+    run(*settings(tmp_path / "run", run__device="cuda", train__steps=6))
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    machine, memory = summary["machine"], summary["memory"]
+    names = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True, check=True).stdout
+    assert (machine["gpu"], machine["driver"]) == tuple(names.splitlines()[0].split(", "))
+    assert re.fullmatch(r"\d+\.\d+", machine["cuda"])
+    assert memory["of"] == "device" and summary["optimizer_state_bytes"] < memory["peak_bytes"] <= memory["reserved_peak_bytes"]
+    assert memory["host_peak_bytes"] > memory["peak_bytes"]  # torch's CUDA libraries alone are larger than this model
+
+
+def test_the_commit_is_looked_up_at_every_build_and_unknown_outside_git(tmp_path):
+    source, out = tmp_path / "source", tmp_path / "commit.cpp"
+    source.mkdir()
+
+    def written():
+        subprocess.run(["cmake", f"-DSOURCE={source}", f"-DOUT={out}", "-P", ROOT / "prism/train/commit.cmake"], check=True)
+        return re.search(r'return "(.*)";', out.read_text())[1]
+
+    def git(*arguments):
+        identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        return subprocess.run(["git", *identity, *arguments], cwd=source, check=True, capture_output=True, text=True).stdout.strip()
+
+    assert written() == "unknown"
+    git("init", "-q")
+    (source / "file").write_text("1")
+    git("add", "file")
+    git("commit", "-qm", "first")
+    assert written() == git("rev-parse", "HEAD")[:12]
+    before = out.stat().st_mtime_ns
+    assert written() and out.stat().st_mtime_ns == before, "nothing is compiled again where the commit is the same"
+    (source / "file").write_text("2")
+    assert written() == git("rev-parse", "HEAD")[:12] + "-dirty"
+    (source / "inner").mkdir()
+    source = source / "inner"
+    assert written() == "unknown", "a copy inside another project's checkout"
 
 
 def test_the_written_configuration_reproduces_the_run(whole, tmp_path):

@@ -72,7 +72,8 @@ function timeFigure() {
 const MEMORY_PARTS = [['optimizer', 'optimizer state'], ['weights', 'weights'], ['gradients', 'gradients']];
 
 function memoryFigure() {
-  const measured = optimizers.filter((one) => one.memory && Object.values(one.memory).some(known));
+  const keys = ['peak', ...MEMORY_PARTS.map(([key]) => key)];
+  const measured = optimizers.filter((one) => one.memory && keys.some((key) => known(one.memory[key])));
   if (!measured.length) return null;
   const rows = () => measured.filter((one) => visible(one.id)).map((one) => {
     const parts = MEMORY_PARTS.filter(([key]) => known(one.memory[key]))

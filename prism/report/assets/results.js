@@ -103,7 +103,8 @@ const RESULT_COLUMNS = [
   {
     title: 'Peak memory',
     has: (one) => known(one.memory?.peak),
-    cell: (title, one) => cell(title, main(formatBytes(one.memory?.peak)))
+    cell: (title, one) => cell(
+        title, main(formatBytes(one.memory?.peak)), one.memory?.of ? sub(`of the ${one.memory.of}`) : '')
   },
 ];
 

@@ -1,0 +1,22 @@
+# Writes OUT, which defines prism::train::built_from(), from the git checkout SOURCE; leaves it as it is where nothing has changed.
+set(commit "unknown")
+find_program(GIT git)
+if(GIT)
+  execute_process(COMMAND "${GIT}" -C "${SOURCE}" rev-parse --show-toplevel OUTPUT_VARIABLE top ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
+  file(REAL_PATH "${SOURCE}" source)
+  if(top STREQUAL source)  # and not some other project's checkout around a copy of ours
+    execute_process(COMMAND "${GIT}" -C "${SOURCE}" describe --always --dirty --abbrev=12 --exclude=*
+                    OUTPUT_VARIABLE found ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE status)
+    if(status EQUAL 0)
+      set(commit "${found}")
+    endif()
+  endif()
+endif()
+set(text "#include \"prism/train/machine.h\"\n\nnamespace prism::train {\nconst char* built_from() { return \"${commit}\"; }\n}  // namespace prism::train\n")
+set(old "")
+if(EXISTS "${OUT}")
+  file(READ "${OUT}" old)
+endif()
+if(NOT text STREQUAL old)
+  file(WRITE "${OUT}" "${text}")
+endif()

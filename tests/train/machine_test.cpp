@@ -1,0 +1,32 @@
+#include "prism/train/machine.h"
+
+#include <ATen/ops/ones.h>
+#include <gtest/gtest.h>
+
+#include <regex>
+
+using namespace prism;
+
+TEST(Machine, FindsTheVersionOfTheDriverInWhatItSaysOfItself) {
+  EXPECT_EQ(train::driver_version("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build"),
+            "580.65.06");
+  EXPECT_EQ(train::driver_version("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183  Sun May 12"), "535.183");
+  EXPECT_EQ(train::driver_version(""), "");
+}
+
+TEST(Machine, NamesCommitAndDate) {
+  const auto facts = train::machine(at::kCPU);
+  EXPECT_TRUE(std::regex_match(facts.at("commit").get<std::string>(), std::regex("unknown|[0-9a-f]{12}(-dirty)?")));
+  EXPECT_TRUE(std::regex_match(facts.at("date").get<std::string>(), std::regex(R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")));
+  EXPECT_FALSE(facts.contains("gpu"));
+}
+
+TEST(PeakMemory, OfTheHostSeesWhatWasHeldAndLetGo) {
+  train::reset_peak_memory(at::kCPU);
+  const auto before = train::peak_memory(at::kCPU);
+  constexpr int64_t kBytes = int64_t{64} << 20;
+  at::ones({kBytes / 4});
+  const auto after = train::peak_memory(at::kCPU);
+  EXPECT_GE(after.host, before.host + kBytes / 2);
+  EXPECT_EQ(after.device, 0);
+}
