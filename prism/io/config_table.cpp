@@ -151,8 +151,10 @@ std::optional<json> ConfigKey::accept(const Json& value, int depth) const {
 }
 
 json ConfigKey::from_text(std::string_view text) const {
-  if (std::ranges::count(words_, text) > 0) return text;
   const auto value = parse_toml_value(text);
+  const auto is_word = [&](std::string_view one) { return std::ranges::count(words_, one) > 0; };
+  if (is_word(text)) return text;
+  if (value && value->is_string() && is_word(value->get_ref<const std::string&>())) return *value;
   if (depth_ == 0) return value && (kind_ != Kind::string || value->is_string()) ? *value : Json(text);
   if (value && (value->is_array() || value->is_string())) return value->is_array() ? *value : Json::array({*value});
   if (const auto list = parse_toml_value(fmt::format("[{}]", text)); list && !text.starts_with('[')) return *list;

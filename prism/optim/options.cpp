@@ -2,6 +2,7 @@
 
 #include <torch/serialize/archive.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "prism/optim/option_types.h"
@@ -62,6 +63,11 @@ void Options::check() const {
   TORCH_CHECK_VALUE(std::isfinite(lr()) && lr() >= 0, who, ": lr must be 0 or more, got ", lr());
   TORCH_CHECK_VALUE(std::isfinite(weight_decay()) && weight_decay() >= 0, who, ": weight_decay must be 0 or more, got ",
                     weight_decay());
+  if (state_dtype() == StateType::BFloat16) {
+    const auto list = fields({2, 2});
+    TORCH_CHECK_VALUE(std::any_of(list.begin(), list.end(), [](const Field& f) { return f.storage == Storage::State; }),
+                      who, ": state_dtype 'bfloat16' is for momenta, of which ", who, " has none; leave it out");
+  }
   TORCH_CHECK_VALUE(!capturable() || can_be_captured(), who, ": capturable is for ", kCapturable);
 }
 

@@ -128,6 +128,12 @@ void PrismOptions::check() const {
   TORCH_CHECK_VALUE(covariance_beta() >= 0 && covariance_beta() < 1,
                     "prism: covariance_beta must be from 0 to below 1, got ", covariance_beta());
   TORCH_CHECK_VALUE(rank() >= 1, "prism: rank must be 1 or more, got ", rank());
+  const PrismOptions defaults;
+  TORCH_CHECK_VALUE(
+      covariance() != CovarianceKind::Instant || covariance_beta() == defaults.covariance_beta(),
+      "prism: covariance_beta is for covariance 'ema' and 'sketch', got covariance 'instant'; leave it out");
+  TORCH_CHECK_VALUE(covariance() == CovarianceKind::Sketch || rank() == defaults.rank(),
+                    "prism: rank is for covariance 'sketch', got covariance '", word(covariance()), "'; leave it out");
   gamma_schedule().check("prism: gamma_schedule");
   const bool stacked = solver() == Solver::Stacked;
   TORCH_CHECK_VALUE(!stacked || covariance() == CovarianceKind::Instant,

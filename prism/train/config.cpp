@@ -11,6 +11,7 @@
 #include "prism/io/file.h"
 #include "prism/model/hugging_face.h"
 #include "prism/optim/adamw.h"
+#include "prism/optim/option_types.h"
 #include "prism/optim/registry.h"
 #include "prism/train/machine.h"
 
@@ -73,8 +74,9 @@ void add_optimizer_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(ConfigKey::string("optimizer.gamma_schedule", "constant", "Course of γ over the run.")
                      .one_of({"constant", "cosine", "linear", "wsd"}));
   keys.push_back(ConfigKey::integer("optimizer.gamma_warmup", 0, "Steps over which γ rises to its value.").at_least(0));
-  keys.push_back(
-      ConfigKey::real("optimizer.gamma_floor", 0.0, "Where γ's schedule ends, as a fraction of γ.").at_least(0));
+  keys.push_back(ConfigKey::real("optimizer.gamma_floor", 0.0, "Where γ's schedule ends, as a fraction of γ.")
+                     .at_least(0)
+                     .at_most(1));
   keys.push_back(ConfigKey::real("optimizer.aux_lr", kAuto,
                                  "Peak learning rate of AdamW on the rest: embeddings, head, norms, biases; auto: "
                                  "0.005, or optimizer.aux_ratio times optimizer.lr.")
@@ -94,7 +96,9 @@ void add_optimizer_keys(std::vector<ConfigKey>& keys) {
 }
 
 void add_model_keys(std::vector<ConfigKey>& keys) {
-  keys.push_back(ConfigKey::string("model.preset", "22m", "Sizes to start from.").one_of(model::preset_names()));
+  keys.push_back(ConfigKey::string("model.preset", kAuto, "Sizes to start from; auto: 22m, or those of model.init.")
+                     .one_of(model::preset_names())
+                     .or_word(kAuto));
   const auto size = [&](const char* name, const char* doc) {
     keys.push_back(ConfigKey::integer(name, kAuto, doc).at_least(1).or_word(kAuto));
   };
@@ -102,7 +106,10 @@ void add_model_keys(std::vector<ConfigKey>& keys) {
   size("model.width", "Size of the residual stream.");
   size("model.heads", "Attention heads.");
   size("model.kv_heads", "Key-value heads; divides model.heads.");
-  size("model.head_dim", "Size of one head, an even number; auto: width / heads.");
+  keys.push_back(ConfigKey::integer("model.head_dim", kAuto, "Size of one head; auto: width / heads.")
+                     .at_least(2)
+                     .must("an even number", [](const nlohmann::json& value) { return value.get<int64_t>() % 2 == 0; })
+                     .or_word(kAuto));
   size("model.mlp", "Inner size of the SwiGLU block.");
   keys.push_back(ConfigKey::boolean("model.tied", true, "The head shares the embedding's weights."));
   keys.push_back(ConfigKey::real("model.rope_theta", kAuto, "Base of the rotary angles.").above(0).or_word(kAuto));
@@ -163,8 +170,11 @@ void add_train_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(ConfigKey::string("schedule.kind", "cosine", "Course of both learning rates.")
                      .one_of({"constant", "cosine", "linear", "wsd"}));
   keys.push_back(ConfigKey::integer("schedule.warmup", 100, "Steps of linear warm-up.").at_least(0));
-  keys.push_back(
-      ConfigKey::real("schedule.floor", 0.1, "Last rate, as a fraction of the peak.").at_least(0).at_most(1));
+  keys.push_back(ConfigKey::real("schedule.floor", kAuto,
+                                 "Last rate, as a fraction of the peak; auto: 0.1, or none when constant.")
+                     .at_least(0)
+                     .at_most(1)
+                     .or_word(kAuto));
   keys.push_back(ConfigKey::integer("schedule.decay", kAuto, "Steps of wsd's decay; auto: a fifth of train.steps.")
                      .at_least(1)
                      .or_word(kAuto));
@@ -217,15 +227,22 @@ std::vector<std::pair<const char*, int64_t*>> sizes_of(model::ModelConfig& model
           {"model.kv_heads", &model.kv_heads}, {"model.head_dim", &model.head_dim}, {"model.mlp", &model.mlp}};
 }
 
-// That of model.init, whose sizes no key may contradict.
+// That of model.init, which no key may contradict.
 model::ModelConfig imported_config(const Config& config, int64_t vocab) {
   const auto file = std::filesystem::path(config.string("model.init")) / "config.json";
   auto model = model::from_hugging_face_config(io::read_file(file), file.string());
+  const auto refuse = [&](const char* key, const auto& theirs) {
+    throw Error(fmt::format("{}: model.init has {}, got {}; leave the key out", config.where(key), theirs,
+                            config.value(key).dump()));
+  };
   for (const auto& [key, size] : sizes_of(model)) {
-    if (config.is(key, kAuto) || config.integer(key) == *size) continue;
-    throw Error(
-        fmt::format("{}: model.init has {}, got {}; leave the key out", config.where(key), *size, config.integer(key)));
+    if (!config.is(key, kAuto) && config.integer(key) != *size) refuse(key, *size);
   }
+  if (!config.is("model.rope_theta", kAuto) && config.real("model.rope_theta") != model.rope_theta)
+    refuse("model.rope_theta", model.rope_theta);
+  if (config.is_given("model.tied") && config.boolean("model.tied") != model.tied) refuse("model.tied", model.tied);
+  if (!config.is("model.preset", kAuto)) refuse("model.preset", "its own sizes");
+  if (!config.is("model.init_scale", "qwen2")) refuse("model.init_scale", "its own weights");
   if (model.vocab < vocab) {
     throw Error(fmt::format("{}: the model has {} embeddings, the tokenizer {} tokens", config.where("model.init"),
                             model.vocab, vocab));
@@ -246,6 +263,48 @@ double aux_rate(const Config& config, double lr) {
                     config.where("optimizer.aux_ratio"), config.where("optimizer.aux_lr")));
   }
   return config.real("optimizer.aux_ratio") * lr;
+}
+
+std::string preset_of(const Config& config) {
+  return config.is("model.preset", kAuto) ? "22m" : config.string("model.preset");
+}
+
+// A course over train.steps with warm-up, for the keys `warmup`, which must leave room for it, and `decay` where wsd
+// has one.
+Schedule course(const Config& config, ScheduleKind kind, const char* warmup, const char* decay) {
+  Schedule result{.kind = kind, .warmup = config.integer(warmup)};
+  if (kind == ScheduleKind::Constant) return result;
+  result.total = config.integer("train.steps");
+  if (result.warmup >= result.total) {
+    throw Error(fmt::format("{}: expected fewer than train.steps = {}, got {}; --set {}=0 turns it off",
+                            config.where(warmup), result.total, result.warmup, warmup));
+  }
+  if (kind != ScheduleKind::WarmupStableDecay) return result;
+  const auto room = result.total - result.warmup;
+  const bool says = decay != nullptr && !config.is(decay, kAuto);
+  result.decay = says ? config.integer(decay) : std::clamp<int64_t>(result.total / 5, 1, room);
+  if (result.decay > room) {
+    throw Error(fmt::format("{}: expected at most train.steps − {} = {}, got {}", config.where(decay), warmup, room,
+                            result.decay));
+  }
+  return result;
+}
+
+ScheduleKind kind_of(const Config& config, const char* key) {
+  return OptionType<ScheduleKind>::read(config.value(key));
+}
+
+Schedule gamma_schedule(const Config& config) {
+  const auto kind = kind_of(config, "optimizer.gamma_schedule");
+  auto result = course(config, kind, "optimizer.gamma_warmup", /*decay=*/nullptr);
+  const double floor = config.real("optimizer.gamma_floor");
+  if (kind != ScheduleKind::Constant) {
+    result.floor = floor;
+  } else if (floor != 0) {
+    throw Error(fmt::format("{}: it needs an optimizer.gamma_schedule other than \"constant\"",
+                            config.where("optimizer.gamma_floor")));
+  }
+  return result;
 }
 
 void fill(Config& config, const char* key, const nlohmann::json& value) {
@@ -271,7 +330,7 @@ io::Config make_config() { return io::Config(config_table()); }
 
 model::ModelConfig model_config(const Config& config, int64_t vocab) {
   if (!config.string("model.init").empty()) return imported_config(config, vocab);
-  auto model = model::preset(config.string("model.preset"));
+  auto model = model::preset(preset_of(config));
   const bool head_follows = model.head_dim == model.width / model.heads;
   for (const auto& [key, field] : sizes_of(model)) {
     if (!config.is(key, kAuto)) *field = config.integer(key);
@@ -286,22 +345,18 @@ model::ModelConfig model_config(const Config& config, int64_t vocab) {
 }
 
 Schedule schedule(const Config& config) {
-  Schedule result;
-  const auto kind = config.string("schedule.kind");
-  result.total = config.integer("train.steps");
-  result.warmup = config.integer("schedule.warmup");
-  result.floor = config.real("schedule.floor");
-  if (kind == "cosine") result.kind = ScheduleKind::Cosine;
-  if (kind == "linear") result.kind = ScheduleKind::Linear;
-  if (kind == "wsd") {
-    result.kind = ScheduleKind::WarmupStableDecay;
-    result.decay =
-        config.is("schedule.decay", kAuto) ? std::max<int64_t>(1, result.total / 5) : config.integer("schedule.decay");
-  } else if (config.is_given("schedule.decay") && !config.is("schedule.decay", kAuto)) {
-    throw Error(
-        fmt::format("{}: only schedule.kind = \"wsd\" has it, got \"{}\"", config.where("schedule.decay"), kind));
+  const auto kind = kind_of(config, "schedule.kind");
+  if (kind != ScheduleKind::WarmupStableDecay && !config.is("schedule.decay", kAuto)) {
+    throw Error(fmt::format("{}: only schedule.kind = \"wsd\" has it, got \"{}\"", config.where("schedule.decay"),
+                            config.string("schedule.kind")));
   }
-  as_user_error(config.where("schedule.kind"), [&] { return result.check("schedule"), 0; });
+  auto result = course(config, kind, "schedule.warmup", "schedule.decay");
+  if (kind != ScheduleKind::Constant) {
+    result.floor = config.is("schedule.floor", kAuto) ? 0.1 : config.real("schedule.floor");
+  } else if (!config.is("schedule.floor", kAuto)) {
+    throw Error(
+        fmt::format("{}: schedule.kind = \"constant\" has none; leave the key out", config.where("schedule.floor")));
+  }
   return result;
 }
 
@@ -321,20 +376,13 @@ OptimizerPair optimizer_options(const Config& config) {
     }
     values[key] = value;
   }
-  const bool gamma_moves =
-      !config.is("optimizer.gamma_schedule", "constant") || config.integer("optimizer.gamma_warmup") > 0;
-  if (gamma_moves) {
-    if (!known.contains("gamma_schedule"))
-      throw Error(fmt::format("{}: {} has no γ", config.where("optimizer.gamma_schedule"), name));
-    values["gamma_schedule"] = {{"kind", config.string("optimizer.gamma_schedule")},
-                                {"warmup", config.integer("optimizer.gamma_warmup")},
-                                {"floor", config.real("optimizer.gamma_floor")},
-                                {"total", config.integer("train.steps")},
-                                {"decay", std::max<int64_t>(1, config.integer("train.steps") / 5)}};
-    if (!config.is("optimizer.gamma_schedule", "wsd")) values["gamma_schedule"].erase("decay");
-  } else if (config.real("optimizer.gamma_floor") != 0) {
-    throw Error(fmt::format("{}: it needs an optimizer.gamma_schedule other than \"constant\"",
-                            config.where("optimizer.gamma_floor")));
+  if (const auto gamma = gamma_schedule(config); !gamma.is_constant_one()) {
+    const bool warms_up = gamma.kind == ScheduleKind::Constant;
+    if (!known.contains("gamma_schedule")) {
+      throw Error(fmt::format("{}: {} has no γ",
+                              config.where(warms_up ? "optimizer.gamma_warmup" : "optimizer.gamma_schedule"), name));
+    }
+    values["gamma_schedule"] = OptionType<Schedule>::write(gamma);
   }
   const auto betas = config.reals("optimizer.aux_betas");
   OptimizerPair pair;
@@ -353,14 +401,17 @@ void resolve(Config& config, int64_t vocab) {
   for (const auto& [key, size] : sizes_of(model)) fill(config, key, *size);
   fill(config, "model.rope_theta", model.rope_theta);
   // An imported model may know sequences far longer than anyone wants to train on.
-  fill(config, "train.context", std::min(model.context, model::preset(config.string("model.preset")).context));
+  fill(config, "train.context", std::min(model.context, model::preset(preset_of(config)).context));
   if (config.integer("train.context") > model.context) {
     throw Error(fmt::format("{}: the model's longest sequence is {}, got {}", config.where("train.context"),
                             model.context, config.integer("train.context")));
   }
   config.assign("model.tied", model.tied, config.where("model.tied"));
   config.assign("data.vocab", vocab, config.where("data.vocab"));
-  if (config.is("schedule.kind", "wsd")) fill(config, "schedule.decay", schedule(config).decay);
+  if (config.string("model.init").empty()) fill(config, "model.preset", preset_of(config));
+  const auto rates = schedule(config);
+  if (rates.kind != ScheduleKind::Constant) fill(config, "schedule.floor", rates.floor);
+  if (rates.kind == ScheduleKind::WarmupStableDecay) fill(config, "schedule.decay", rates.decay);
   const auto pair = optimizer_options(config);
   const auto options = pair.matrices->to_json();
   for (const auto& [key, value] : options.items()) {

@@ -250,7 +250,11 @@ std::optional<io::Config> stored_config(const fs::path& folder) {
   const auto file = folder / "config.toml";
   config.read_file(file);
   // The file lists every key of the program that wrote it: one without this key began with smaller projections.
-  if (!config.is_given("model.init_scale")) config.assign("model.init_scale", "depth", file.string());
+  if (!config.is_given("model.init_scale")) {
+    const bool random = config.string("model.init").empty();
+    config.assign("model.init_scale", random ? "depth" : "qwen2", file.string());
+    if (!random) config.assign("model.preset", "auto", file.string());
+  }
   return config;
 }
 
