@@ -46,6 +46,8 @@ struct Norm : Function<Norm> {
     const int64_t width = x.size(-1);
     const auto [z, n, r] =
         ops::rms_norm(x.reshape({-1, width}), y.reshape({-1, width}), g, numerics.eps, numerics.type);
+    numerics.observe("residual_stream", z);
+    numerics.observe("norm", n);
     ctx->save_for_backward({z, r, g});
     return n.view(x.sizes());
   }

@@ -30,8 +30,14 @@ struct AttentionInput : Function<AttentionInput> {
     const Tensor W = l.Wqkv.to(numerics.type);
     const auto [z_rows, n, r] = ops::rms_norm(rows(x), rows(y), l.input_norm, numerics.eps, numerics.type);
     const Tensor z = y.defined() ? z_rows.view_as(x) : x;
+    numerics.observe("residual_stream", z);
+    numerics.observe("input_layernorm", n);
     const Tensor qkv = at::addmm(l.bqkv.to(numerics.type), n, W.t()).view({B, T, H + 2 * K, D});
+    numerics.observe("self_attn.q_proj", qkv.narrow(2, 0, H));
+    numerics.observe("self_attn.k_proj", qkv.narrow(2, H, K));
+    numerics.observe("self_attn.v_proj", qkv.narrow(2, H + K, K));
     ops::rope_(qkv, K, rotation.cosine, rotation.sine);
+    numerics.observe("self_attn.rotary_emb", qkv);
     ctx->saved_data["has_y"] = y.defined();
     ctx->save_for_backward({z, n, r, l.input_norm, W, rotation.cosine, rotation.sine});
     const auto heads = [&](int64_t first, int64_t count) { return qkv.narrow(2, first, count).transpose(1, 2); };
@@ -67,10 +73,20 @@ struct AttentionOutputAndMlp : Function<AttentionOutputAndMlp> {
                                const Layer& l, const Numerics& numerics) {
     const Tensor Wo = l.Wo.to(numerics.type), Wgu = l.Wgu.to(numerics.type), Wdown = l.Wdown.to(numerics.type);
     const Tensor o_rows = o.transpose(1, 2).reshape({x.size(0) * x.size(1), Wo.size(1)});
-    const auto [z, n, r] = ops::rms_norm(rows(x), at::mm(o_rows, Wo.t()), l.post_norm, numerics.eps, numerics.type);
+    const Tensor attended = at::mm(o_rows, Wo.t());
+    numerics.observe("self_attn.o_proj", attended);
+    const auto [z, n, r] = ops::rms_norm(rows(x), attended, l.post_norm, numerics.eps, numerics.type);
+    numerics.observe("residual_stream", z);
+    numerics.observe("post_attention_layernorm", n);
     const Tensor gu = at::mm(n, Wgu.t());
+    const int64_t mlp = Wdown.size(1);
+    numerics.observe("mlp.gate_proj", gu.narrow(1, 0, mlp));
+    numerics.observe("mlp.up_proj", gu.narrow(1, mlp, mlp));
     ctx->save_for_backward({o, z, n, r, gu, l.post_norm, Wo, Wgu, Wdown});
-    return {z.view_as(x), at::mm(ops::swiglu(gu), Wdown.t()).view_as(x)};
+    const Tensor s = ops::swiglu(gu), y = at::mm(s, Wdown.t());
+    numerics.observe("mlp.act_fn", s);
+    numerics.observe("mlp.down_proj", y);
+    return {z.view_as(x), y.view_as(x)};
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
@@ -123,7 +139,9 @@ Stream attention_output_and_mlp(const Tensor& x, const Tensor& o, const Layer& l
 
 Stream layer_forward(const Stream& stream, const Layer& layer, const Rotation& rotation, const Numerics& numerics) {
   const auto [q, k, v, x] = attention_input(stream, layer, rotation, numerics);
-  return attention_output_and_mlp(x, attention(q, k, v), layer, numerics);
+  const Tensor o = attention(q, k, v);
+  numerics.observe("self_attn", o);
+  return attention_output_and_mlp(x, o, layer, numerics);
 }
 
 }  // namespace prism::model

@@ -25,9 +25,19 @@ struct Rotation {
   Tensor cosine, sine;
 };
 
+// Hears what an operation computed, with the batch first: (B, …) or (B · T, …). `layer` is negative outside the layers,
+// and the operation is named as the module of Hugging Face that does it.
+using Observer = std::function<void(int64_t layer, const char* operation, const Tensor& output)>;
+
 struct Numerics {
-  double eps = 1e-6;                 // of the norms
-  at::ScalarType type = at::kFloat;  // of the matrix products
+  double eps = 1e-6;                   // of the norms
+  at::ScalarType type = at::kFloat;    // of the matrix products
+  const Observer* observer = nullptr;  // of this layer, where somebody looks on
+  int64_t layer = -1;
+
+  void observe(const char* operation, const Tensor& output) const {
+    if (observer != nullptr) (*observer)(layer, operation, output);
+  }
 };
 
 // The residual stream x + y: y, in the type of the products, is what the part before has to add, and undefined before

@@ -4,7 +4,10 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/stack.h>
+#include <fmt/format.h>
 
 #include <cmath>
 
@@ -101,24 +104,29 @@ Rotation Qwen2::rotation(int64_t first, int64_t count) const {
   return {rotation_.cosine.narrow(0, first, count), rotation_.sine.narrow(0, first, count)};
 }
 
-Qwen2::Hidden Qwen2::hidden(const Tensor& ids, KvCache* cache) const {
+Qwen2::Hidden Qwen2::hidden(const Tensor& ids, KvCache* cache, const Observer* observer) const {
   TORCH_CHECK_VALUE(ids.dim() == 2 && ids.numel() > 0, "model: token ids must have the shape (batch, tokens), got ",
                     ids.sizes());
   if (cache != nullptr) cache->check(ids);
   const Rotation positions = rotation(cache != nullptr ? cache->length_ : 0, ids.size(1));
   const auto [x, head] = embed(embedding_, ids.to(at::kLong));
+  auto numbers = numerics();
+  numbers.observer = observer;
+  numbers.observe("embed_tokens", x);
   Stream stream = {x, Tensor()};
   for (size_t i = 0; i < layers_.size(); ++i) {
+    numbers.layer = static_cast<int64_t>(i);
     if (cache != nullptr) {
       stream = cached_layer(stream, i, positions, *cache);
     } else if (recompute_ && at::GradMode::is_enabled()) {
-      stream = layer_recomputed(stream, layers_[i], positions, numerics());
+      stream = layer_recomputed(stream, layers_[i], positions, numbers);
     } else {
-      stream = layer_forward(stream, layers_[i], positions, numerics());
+      stream = layer_forward(stream, layers_[i], positions, numbers);
     }
   }
+  numbers.layer = -1;
   if (cache != nullptr) cache->length_ += ids.size(1);
-  return {norm(stream, final_norm_, numerics()), config_.tied ? head : head_};
+  return {norm(stream, final_norm_, numbers), config_.tied ? head : head_};
 }
 
 Stream Qwen2::cached_layer(const Stream& stream, size_t index, const Rotation& positions, KvCache& cache) const {
@@ -159,6 +167,28 @@ Tensor Qwen2::loss(const Tensor& tokens) const {
   const Tensor targets = tokens.narrow(1, 1, T).to(at::kLong).reshape(-1);
   const auto [h, head] = hidden(tokens.narrow(1, 0, T), nullptr);
   return linear_cross_entropy(h.view({-1, config_.width}), head, targets, compute_dtype_);
+}
+
+std::optional<Qwen2::Nonfinite> Qwen2::find_nonfinite(const Tensor& tokens) const {
+  const at::NoGradGuard no_gradients;
+  const int64_t B = tokens.size(0), T = tokens.size(1) - 1;
+  std::optional<Nonfinite> found;
+  const auto look = [&](const std::string& operation, const Tensor& output) {
+    if (found) return;
+    const Tensor bad = at::isfinite(output).reshape({B, -1}).all(1).logical_not();
+    if (bad.any().item<bool>()) found = {operation, bad.to(at::kInt).argmax().item<int64_t>()};
+  };
+  const Observer observer = [&](int64_t layer, const char* operation, const Tensor& output) {
+    look(layer < 0 ? fmt::format("model.{}", operation) : fmt::format("model.layers.{}.{}", layer, operation), output);
+  };
+  const auto [h, head] = hidden(tokens.narrow(1, 0, T), nullptr, &observer);
+  std::vector<Tensor> losses;
+  for (int64_t i = 0; i < B; ++i) {
+    const Tensor targets = tokens[i].narrow(0, 1, T).to(at::kLong);
+    losses.push_back(linear_cross_entropy(h[i], head, targets, compute_dtype_));
+  }
+  look("lm_head", at::stack(losses));
+  return found;
 }
 
 }  // namespace prism::model

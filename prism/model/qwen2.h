@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,6 +75,15 @@ class Qwen2 {
   // for a piece of the tokens at a time; their gradients are computed in the forward pass where gradients are wanted.
   Tensor loss(const Tensor& tokens) const;
 
+  // The first operation in the order of the forward pass whose output is not finite.
+  struct Nonfinite {
+    std::string operation;  // Hugging Face's name of the module: "model.layers.3.mlp.act_fn", "lm_head"
+    int64_t sequence = 0;   // the first of the batch in which it is so
+  };
+
+  // Computes the loss once more, without gradients, and looks at every output on the way; nothing where all are finite.
+  std::optional<Nonfinite> find_nonfinite(const Tensor& tokens) const;
+
   // Whether a layer's activations are kept for the backward pass or computed anew in it (bit-equal gradients).
   void set_recompute(bool recompute) { recompute_ = recompute; }
   bool recompute() const { return recompute_; }
@@ -88,7 +98,7 @@ class Qwen2 {
   struct Hidden {
     Tensor h, head;  // rms_norm of the last residual stream, in the type of the products, and what makes logits of it
   };
-  Hidden hidden(const Tensor& ids, KvCache* cache) const;  // appends to the cache
+  Hidden hidden(const Tensor& ids, KvCache* cache, const Observer* observer = nullptr) const;  // appends to the cache
   Tensor logits(const Tensor& h, const Tensor& head) const;
   Stream cached_layer(const Stream& stream, size_t index, const Rotation& positions, KvCache& cache) const;
   Rotation rotation(int64_t first, int64_t count) const;

@@ -22,7 +22,7 @@ struct StepRecord {
   double grad_norm = 0;  // before clipping
   std::string batch;     // hash of the step's tokens
   bool skipped = false;  // the loss or the gradient was not finite, and the step changed nothing
-  std::string culprit;   // then: the first parameter whose gradient is not finite
+  std::string culprit;   // then: the first operation, or else gradient, that is not finite, and in which sequence
   std::optional<double> val_loss;
   std::optional<double> weight_norm;  // of all hidden matrices together, at evaluations
 

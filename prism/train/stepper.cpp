@@ -4,6 +4,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/stack.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -90,7 +92,7 @@ StepRecord Stepper::finish() {
   record_.loss = results[0].item<double>();
   record_.grad_norm = results[1].item<double>();
   record_.skipped = !std::isfinite(record_.loss) || !std::isfinite(record_.grad_norm);
-  if (record_.skipped) record_.culprit = first_nonfinite();
+  if (record_.skipped) record_.culprit = find_culprit();
   record_.optimizer_ms = work_->milliseconds();
   record_.step_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin_).count();
   record_.tokens_per_s = 1e3 * static_cast<double>(step_tokens()) / record_.step_ms;
@@ -111,10 +113,23 @@ void Stepper::release_gradients() {
   if (!is_graph()) optimizer_.zero_grad();
 }
 
-std::string Stepper::first_nonfinite() const {
-  for (const auto& [name, tensor] : model_.named_parameters()) {
-    if (tensor.grad().defined() && !at::isfinite(tensor.grad()).all().item<bool>()) return name;
+// Computes the step again on the same tokens and the unchanged weights, operation by operation: a step's own gradients
+// say nothing, for one value that is not finite makes all of them so. Leaves .grad alone, which a graph may own.
+std::string Stepper::find_culprit() const try {
+  const auto place = [&](int64_t pass) { return accumulate_ == 1 ? "" : fmt::format(" of pass {}", pass + 1); };
+  for (int64_t pass = 0; pass < accumulate_; ++pass) {
+    if (const auto found = model_.find_nonfinite(tokens_[pass]))
+      return fmt::format("{}, sequence {}{}", found->operation, found->sequence + 1, place(pass));
   }
+  for (int64_t pass = 0; pass < accumulate_; ++pass) {
+    const auto gradients = torch::autograd::grad({model_.loss(tokens_[pass])}, parameters_);
+    for (size_t i = gradients.size(); i-- > 0;) {  // the backward pass comes to the last parameters first
+      if (!at::isfinite(gradients[i]).all().item<bool>())
+        return fmt::format("the gradient of {}{}", model_.named_parameters()[i].first, place(pass));
+    }
+  }
+  return "the norm of all gradients together";
+} catch (const c10::OutOfMemoryError&) {
   return "";
 }
 

@@ -19,7 +19,7 @@ namespace prism::train {
 // gradients' joint norm, clipped to `train.clip`; the optimizer with rates = peak · factor.
 //
 // The guard: a loss or a gradient norm that is not finite changes neither weights nor optimizer, and the record names
-// the first parameter whose gradient is not finite. The decision is the device's, so that nothing waits within a step:
+// the operation it came from (culprit). The decision is the device's, so that nothing waits within a step:
 // on a GPU the whole step is captured into a CUDA graph (`train.graph`) where the optimizer's kernels allow it.
 class Stepper {
  public:
@@ -47,7 +47,7 @@ class Stepper {
   void set_rates(double factor);
   void work();
   void allow_graph();
-  std::string first_nonfinite() const;
+  std::string find_culprit() const;
 
   int64_t context_, batch_, accumulate_;
   double clip_;

@@ -99,7 +99,7 @@ TEST_F(CudaTrainer, GoesOnFromACheckpointBitForBit) {
   expect_equal(straight, resumed);
 }
 
-TEST_F(CudaTrainer, AReplayedStepThatIsNotFiniteChangesNothingAndNamesTheParameter) {
+TEST_F(CudaTrainer, AReplayedStepThatIsNotFiniteChangesNothingAndNamesTheOperation) {
   Trainer trainer = make({});
   for (int64_t step = 1; step <= 3; ++step) trainer.step(step);
   ASSERT_TRUE(trainer.stepper().is_graph());
@@ -110,7 +110,8 @@ TEST_F(CudaTrainer, AReplayedStepThatIsNotFiniteChangesNothingAndNamesTheParamet
   EXPECT_TRUE(weight.isnan().any().item<bool>());
   const auto record = trainer.step(4);
   EXPECT_TRUE(record.skipped);
-  EXPECT_FALSE(record.culprit.empty());
+  EXPECT_EQ(record.culprit, "model.layers.0.self_attn.q_proj, sequence 1");
+  EXPECT_TRUE(trainer.stepper().is_graph());
   EXPECT_TRUE(named[2].second.equal(other));
   const auto after = trainer.optimizer().snapshot().tensors;
   for (size_t i = 0; i < momentum.size(); ++i) {
@@ -121,6 +122,19 @@ TEST_F(CudaTrainer, AReplayedStepThatIsNotFiniteChangesNothingAndNamesTheParamet
   EXPECT_TRUE(weight.isfinite().all().item<bool>());
   EXPECT_FALSE(trainer.step(4).skipped);
   EXPECT_FALSE(named[2].second.equal(other));
+}
+
+TEST_F(CudaTrainer, LookingForTheCauseOfASkippedStepChangesNothing) {
+  Trainer looked = make({"train.accumulate=2"}), straight = make({"train.accumulate=2"});
+  expect_equal_steps(looked, straight, 1, 3);
+  const auto weight = looked.model().named_parameters()[9].second.detach(), good = weight.clone();
+  weight.fill_(std::numeric_limits<float>::infinity());
+  EXPECT_EQ(looked.step(4).culprit, "model.layers.0.post_attention_layernorm, sequence 1 of pass 1");
+  weight.copy_(good);
+  expect_equal_steps(looked, straight, 4, 6);
+  for (size_t i = 0; i < looked.model().named_parameters().size(); ++i) {
+    EXPECT_TRUE(looked.model().named_parameters()[i].second.equal(straight.model().named_parameters()[i].second));
+  }
 }
 
 TEST_F(CudaTrainer, StepsThatCannotBeCapturedStillTrain) {

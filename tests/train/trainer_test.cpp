@@ -56,7 +56,7 @@ TEST_F(TrainerTest, FollowsTheScheduleForBothRates) {
   EXPECT_DOUBLE_EQ(trainer.step(12).lr, 0.01);
 }
 
-TEST_F(TrainerTest, AStepThatIsNotFiniteChangesNothingAndNamesTheParameter) {
+TEST_F(TrainerTest, AStepThatIsNotFiniteChangesNothingAndNamesTheOperation) {
   auto trainer = make_trainer(completed(small_.config(), dataset_), dataset_);
   trainer.step(1);
   auto weight = trainer.model().named_parameters()[5].second;
@@ -69,7 +69,8 @@ TEST_F(TrainerTest, AStepThatIsNotFiniteChangesNothingAndNamesTheParameter) {
   const auto before = copies(trainer);
   const auto record = trainer.step(2);
   EXPECT_TRUE(record.skipped);
-  EXPECT_FALSE(record.culprit.empty());
+  EXPECT_EQ(name, "model.layers.0.self_attn.q_proj.bias");
+  EXPECT_EQ(record.culprit, "model.layers.0.self_attn.q_proj, sequence 1");
   {
     const at::NoGradGuard no_grad;
     weight.nan_to_num_(0);
@@ -81,6 +82,67 @@ TEST_F(TrainerTest, AStepThatIsNotFiniteChangesNothingAndNamesTheParameter) {
     weight.copy_(good);
   }
   EXPECT_FALSE(trainer.step(2).skipped);
+}
+
+TEST_F(TrainerTest, NamesTheOperationOfEveryWeightThatIsNotFinite) {
+  const auto config = completed(small_.config({"model.tied=false", "train.accumulate=2"}), dataset_);
+  auto trainer = make_trainer(config, dataset_);
+  for (const double value : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    for (const auto& [name, weight] : trainer.model().named_parameters()) {
+      const auto good = weight.detach().clone();
+      {
+        const at::NoGradGuard no_grad;
+        weight.fill_(value);
+      }
+      const auto module = name.substr(0, name.rfind('.'));  // without ".weight" or ".bias"
+      EXPECT_EQ(trainer.step(1).culprit, module + ", sequence 1 of pass 1") << name;
+      const at::NoGradGuard no_grad;
+      weight.copy_(good);
+    }
+  }
+  EXPECT_EQ(trainer.step(1).culprit, "");
+}
+
+TEST_F(TrainerTest, NamesTheSequenceAndThePassOfTheBatch) {
+  const auto config = completed(small_.config({"model.tied=false", "train.accumulate=2"}), dataset_);
+  auto stepper = train::Stepper(config, model::Qwen2(train::model_config(config, dataset_.tokenizer.size()), 1));
+  std::vector<int64_t> tokens(static_cast<size_t>(4 * 17), 7);
+  tokens[3 * 17 + 5] = 9;  // the second sequence of the second pass
+  {
+    const at::NoGradGuard no_grad;
+    stepper.model().named_parameters()[0].second[9].fill_(std::nan(""));
+  }
+  stepper.launch(tokens, 1);
+  EXPECT_EQ(stepper.finish().culprit, "model.embed_tokens, sequence 2 of pass 2");
+}
+
+TEST_F(TrainerTest, NamesAnActivationThatOverflows) {
+  auto trainer = make_trainer(completed(small_.config(), dataset_), dataset_);
+  {
+    const at::NoGradGuard no_grad;
+    for (const auto& [name, weight] : trainer.model().named_parameters()) {
+      if (name == "model.layers.1.mlp.gate_proj.weight" || name == "model.layers.1.mlp.up_proj.weight")
+        weight.fill_(1e25);
+    }
+  }
+  EXPECT_EQ(trainer.step(1).culprit, "model.layers.1.mlp.act_fn, sequence 1");
+}
+
+// Forward all is finite, for the values are 0: n = 1e37, v = 0 · n and Wo v = 0. Backward dWv = dvᵀ n overflows.
+TEST_F(TrainerTest, NamesTheFirstGradientOfAFaultInTheBackwardPassAlone) {
+  auto trainer = make_trainer(completed(small_.config(), dataset_), dataset_);
+  {
+    const at::NoGradGuard no_grad;
+    for (const auto& [name, weight] : trainer.model().named_parameters()) {
+      if (name == "model.layers.1.input_layernorm.weight") weight.fill_(1e37);
+      if (name.starts_with("model.layers.1.self_attn.") && name.ends_with("weight")) weight.zero_();
+      if (name == "model.layers.1.self_attn.o_proj.weight") weight.fill_(1e12);
+    }
+  }
+  const auto record = trainer.step(1);
+  EXPECT_TRUE(record.skipped);
+  EXPECT_TRUE(std::isfinite(record.loss));
+  EXPECT_EQ(record.culprit, "the gradient of model.layers.1.self_attn.v_proj.weight");
 }
 
 TEST_F(TrainerTest, EvaluatesTheSameHoweverTheSequencesAreGrouped) {
