@@ -61,7 +61,8 @@ class {name}(Optimizer):
     >>> weight = torch.nn.Parameter(torch.ones(2, 3))
     >>> optimizer = {name}([weight], lr=0.1)
     >>> weight.sum().backward()
-    >>> optimizer.step()
+    >>> for _ in range(2):
+    ...     optimizer.step()
     >>> bool((weight < 1).all())
     True
     """

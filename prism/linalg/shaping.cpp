@@ -2,6 +2,7 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/eye.h>
+#include <ATen/ops/linalg_eigh.h>
 #include <ATen/ops/linalg_svd.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/matmul.h>
@@ -81,6 +82,13 @@ Tensor shape_both(const Tensor& T, const Tensor& N, const PolarOptions& options)
   return L.matmul(right_power(T, N, 4, options));
 }
 
+// C with its negative eigenvalues, which only rounding makes, set to 0. One that cancels TᵀT would let
+// T (TᵀT + γ²C)^(−1/2) exceed its bound of 1.
+Tensor positive_part(const Tensor& C) {
+  const auto [lambda, V] = at::linalg_eigh(symmetrised(C));
+  return V.mul(lambda.clamp_min(0).unsqueeze(-2)).matmul(V.mT());
+}
+
 void check_gamma(const char* who, double gamma) {
   TORCH_CHECK_VALUE(std::isfinite(gamma) && gamma >= 0, who, ": gamma must be finite and 0 or more, got ", gamma);
 }
@@ -157,7 +165,9 @@ Tensor shape_with_covariance(const Tensor& T, const Covariance& left, const Cova
   const auto power = [&](const Tensor& Y, const Covariance& covariance, int64_t root) {
     // Applied twice, since its square may leave the range of the type where Ĉ is tiny and the product is not.
     const Tensor noise = (covariance.scale.to(at::kDouble) * options.gamma).div(scale).clamp_max(1e38).to(type);
-    return inverse_power(gram(Y, Tensor()).add_(covariance.C.to(type).mul(noise).mul_(noise)), root, options.polar);
+    Tensor C = covariance.C.to(type);
+    if (options.polar.solver == Solver::Exact) C = positive_part(C);
+    return inverse_power(gram(Y, Tensor()).add_(C.mul(noise).mul_(noise)), root, options.polar);
   };
   Tensor O;
   if (side == Side::Right) O = X.matmul(power(X, right, 2));

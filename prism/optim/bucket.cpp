@@ -107,7 +107,9 @@ Tensor current_master(const Tensor& master, const Tensor& weight) {
 }
 
 // W ← (1 − lr·λ)W − lr·U, the only writer of weights. In float32 at least: 16-bit weights are rounded once, at the end.
-void apply_update(const std::vector<Tensor>& weights, Tensor U, const Tensor& master, const Tensor& lr, double decay) {
+// An undefined weight is passed over.
+void apply_update(const std::vector<Tensor>& weights, at::ScalarType weight_type, Tensor U, const Tensor& master,
+                  const Tensor& lr, double decay) {
   const auto type = U.scalar_type();
   // A rate on the host enters as a number; one on the device must not be looked at.
   at::Scalar rate = 1;
@@ -123,15 +125,22 @@ void apply_update(const std::vector<Tensor>& weights, Tensor U, const Tensor& ma
   const auto decayed = [&](const Tensor& W) { return lr.is_cpu() ? W.mul(keep) : W.mul(device_keep); };
   const auto update = [&](size_t i) { return U[static_cast<int64_t>(i)].reshape(weights[i].sizes()); };
 
-  if (!master.defined() && weights.front().scalar_type() == type) {
+  if (!master.defined() && weight_type == type) {
+    std::vector<Tensor> moving;
     std::vector<Tensor> updates;
-    for (size_t i = 0; i < weights.size(); ++i) updates.push_back(update(i));
-    if (decay != 0 && lr.is_cpu()) at::_foreach_mul_(weights, keep);
-    if (decay != 0 && !lr.is_cpu()) at::_foreach_mul_(weights, device_keep);
-    at::_foreach_add_(weights, updates, -rate);
+    for (size_t i = 0; i < weights.size(); ++i) {
+      if (!weights[i].defined()) continue;
+      moving.push_back(weights[i]);
+      updates.push_back(update(i));
+    }
+    if (moving.empty()) return;
+    if (decay != 0 && lr.is_cpu()) at::_foreach_mul_(moving, keep);
+    if (decay != 0 && !lr.is_cpu()) at::_foreach_mul_(moving, device_keep);
+    at::_foreach_add_(moving, updates, -rate);
     return;
   }
   for (size_t i = 0; i < weights.size(); ++i) {
+    if (!weights[i].defined()) continue;
     Tensor W = master.defined() ? master[static_cast<int64_t>(i)].view(weights[i].sizes()) : weights[i].to(type);
     if (master.defined()) W.copy_(current_master(W, weights[i]));
     if (decay != 0) W.copy_(decayed(W));
@@ -276,7 +285,7 @@ void step_bucket(const Options& options, Bucket& bucket, const std::vector<Tenso
   const Tensor active = whole ? Tensor() : at::tensor(present, at::TensorOptions().dtype(at::kLong)).to(bucket.device);
   const bool guarded = inputs.apply.defined();
 
-  const auto weights = weights_of(options, part, parameters);
+  auto weights = weights_of(options, part, parameters);
   Tensor G = stacked_gradients(options, part, gradients);
   if (inputs.grad_scale.defined()) G = G / inputs.grad_scale.to(G.scalar_type());
   if (guarded) G = at::where(inputs.apply, G, at::zeros_like(G));
@@ -284,11 +293,18 @@ void step_bucket(const Options& options, Bucket& bucket, const std::vector<Tenso
   if (coupled) G = G + stacked(weights, bucket.shape, G.scalar_type()) * options.weight_decay();
 
   Workspace workspace = open_workspace(options, bucket, active, guarded, G.scalar_type());
+  if (const Tensor rests = options.rests(workspace.state); rests.defined()) {
+    const Tensor host = rests.cpu();
+    for (size_t i = 0; i < weights.size(); ++i) {
+      if (host[static_cast<int64_t>(i)].item<bool>()) weights[i] = Tensor();
+    }
+  }
   Tensor U = options.direction(G, workspace.state);
   TORCH_INTERNAL_ASSERT(U.sizes() == G.sizes());
   if (guarded) U = at::where(inputs.apply, U, at::zeros_like(U));  // 0/0 of a cancelled step times lr = 0 is not 0
   const Tensor lr = guarded ? inputs.lr.to(bucket.device) * inputs.apply : inputs.lr;
-  apply_update(weights, U, workspace.state["master"], lr, options.couples_decay() ? 0 : options.weight_decay());
+  apply_update(weights, bucket.type, U, workspace.state["master"], lr,
+               options.couples_decay() ? 0 : options.weight_decay());
   close_workspace(workspace, bucket, active, inputs.apply);
 }
 

@@ -56,6 +56,10 @@ class Options : public torch::optim::OptimizerOptions {
   // read-only.
   virtual Tensor direction(const Tensor& G, State& state) const = 0;
 
+  // Which parameters of a bucket the step to come leaves as they are, undecayed, while it advances their state:
+  // booleans (B). Undefined: none.
+  virtual Tensor rests(const State& /*state*/) const { return {}; }
+
   // Refuses impossible settings.
   virtual void check() const;
 

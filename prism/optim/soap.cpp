@@ -9,15 +9,24 @@
 namespace prism {
 namespace {
 
-// The basis of A for the entries of the bucket where `due` holds: from nothing at their first step, else from the one
-// before.
-void refresh_basis(Tensor& basis, const Tensor& A, const Tensor& first, const Tensor& due) {
-  for (const auto& [mask, power_step] : {std::pair(first, false), std::pair(due, true)}) {
-    const Tensor index = mask.nonzero().squeeze(-1);
-    if (index.numel() == 0) continue;
-    const Tensor part = A.index_select(0, index);
-    basis.index_copy_(0, index, power_step ? eigenbasis_step(part, basis.index_select(0, index)) : eigenbasis(part));
-  }
+// The basis of A for the entries of the bucket where `first` or `due` holds: from nothing at their first step, else one
+// power step from the one before. A power step settles columns in their order, so they are sorted first, as the authors
+// do; v follows along `side`, its dimension of this basis.
+void refresh_basis(Tensor& basis, const Tensor& A, Tensor& v, int64_t side, const Tensor& first, const Tensor& due) {
+  if (const Tensor index = first.nonzero().squeeze(-1); index.numel() > 0)
+    basis.index_copy_(0, index, eigenbasis(A.index_select(0, index)));
+  const Tensor index = due.nonzero().squeeze(-1);
+  if (index.numel() == 0) return;
+  const Tensor part = A.index_select(0, index);
+  const Tensor old = basis.index_select(0, index);
+  const Tensor moments = v.index_select(0, index);
+  const Tensor eigenvalues = old.mul(part.matmul(old)).sum(-2);  // qᵀAq
+  const Tensor order = eigenvalues.argsort(/*stable=*/true, /*dim=*/-1, /*descending=*/true);
+  const auto sorted = [&](const Tensor& X, int64_t dim) {
+    return X.gather(dim, order.unsqueeze(dim == -1 ? -2 : -1).expand_as(X));
+  };
+  basis.index_copy_(0, index, eigenbasis_step(part, sorted(old, -1)));
+  v.index_copy_(0, index, sorted(moments, side));
 }
 
 }  // namespace
@@ -38,8 +47,8 @@ Tensor soap_direction(const Tensor& G, SOAPState& state, const SOAPOptions& opti
   state.L.lerp_(G.matmul(G.mT()), 1 - options.shampoo_beta());
   state.R.lerp_(G.mT().matmul(G), 1 - options.shampoo_beta());
   const Tensor due = state.step.remainder(options.refresh()).eq(0).logical_and(first.logical_not());
-  refresh_basis(state.P, state.L, first, due);
-  refresh_basis(state.Q, state.R, first, due);
+  refresh_basis(state.P, state.L, state.v, -2, first, due);
+  refresh_basis(state.Q, state.R, state.v, -1, first, due);
   state.step.add_(1);
   return U;
 }
@@ -51,7 +60,7 @@ std::vector<Field> SOAPOptions::fields(at::IntArrayRef shape) const {
     return Field{name, with_matrix_shape(shape, side, side), Storage::Compute};
   };
   return {{"step", {}, Storage::Counter},
-          {"exp_avg", shape.vec()},
+          {"exp_avg", shape.vec(), Storage::Compute},
           {"exp_avg_sq", shape.vec()},
           square("L", m),
           square("R", n),

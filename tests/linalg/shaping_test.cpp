@@ -243,6 +243,17 @@ TEST(ShapingWithCovariance, OfTheInnovationItselfIsTheInstantForm) {
   }
 }
 
+TEST(Shaping, TheExactUpdateIsAtMostOneBesideACovarianceThatRoundingMadeIndefinite) {
+  const Tensor V = orthogonal(6, 3);
+  const Tensor sigma = torch::tensor({1.0, 0.5, 0.1, 1e-3, 1e-3, 1e-4}, torch::kFloat64);
+  const Tensor T = orthogonal(9, 4).narrow(1, 0, 6).matmul(V.mul(sigma).mT());
+  const Tensor lambda = torch::tensor({1.0, 0.3, 0.0, -0.99e-6, -1e-6, -1e-7}, torch::kFloat64);
+  const Covariance C{V.mul(lambda).matmul(V.mT()), torch::ones({1, 1}, torch::kFloat64)};
+  const Tensor expected = T.matmul(V).div((sigma.square() + lambda.clamp_min(0)).sqrt()).matmul(V.mT());
+  EXPECT_CLOSE(shape_with_covariance(T, {}, C, with(1, Side::Right, Solver::Exact)), expected, 1e-6);
+  EXPECT_CLOSE(shape_with_covariance(T.mT(), C, {}, with(1, Side::Left, Solver::Exact)), expected.mT(), 1e-6);
+}
+
 TEST(ShapingWithCovariance, OfZeroIsThePolarFactor) {
   const Tensor T = signal(10, 6);
   const Covariance none{at::zeros({6, 6}, at::kDouble), at::zeros({1, 1}, at::kDouble)};

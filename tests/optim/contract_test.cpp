@@ -40,6 +40,7 @@ class Contract : public ::testing::TestWithParam<Case> {
  protected:
   bool takes_matrices() const { return make_options(GetParam().name)->takes_matrices(); }
   bool couples_decay() const { return make_options(GetParam().name)->couples_decay(); }
+  bool rests_first() const { return GetParam().name == "soap"; }  // its first step only makes its basis
 
   Json options(const Json& more = Json::object()) const {
     Json all = GetParam().options;
@@ -134,8 +135,9 @@ TEST_P(Contract, OnlyDecaysWhereGradientAndMomentumAreZero) {
   optimizer->step();
   optimizer->step();
   const double keep = 1 - 0.5 * decay;
+  const double first = rests_first() ? 1 : keep;
   for (size_t i = 0; i < before.size(); ++i) {
-    EXPECT_TRUE(torch::equal(parameters[i].second, before[i] * keep * keep)) << parameters[i].first;
+    EXPECT_TRUE(torch::equal(parameters[i].second, before[i] * first * keep)) << parameters[i].first;
   }
 }
 
@@ -196,6 +198,10 @@ TEST_P(Contract, DecaysExactlyOnce) {
   const auto before = values_of(decayed);
   const auto first = make(decayed, {{"lr", kRate}, {"weight_decay", kDecay}});
   const auto second = make(plain, {{"lr", kRate}, {"weight_decay", 0}});
+  if (rests_first()) {
+    run(*first, decayed, 9, 9);
+    run(*second, plain, 9, 9);
+  }
   set_gradients(decayed, 1);
   set_gradients(plain, 1);
   if (couples_decay()) {
@@ -331,13 +337,13 @@ TEST_P(Contract, TheStateOfALaterGroupExistsBeforeItsFirstStep) {
   torch::save(*optimizer, stream);
   torch::load(*optimizer, stream);
   expect_equal_state(state_of(*optimizer), untouched);
-  run(*optimizer, {parameters[0], parameters[1], parameters[2]}, 3, 3);
+  run(*optimizer, {parameters[0], parameters[1], parameters[2]}, 3, 4);
   for (size_t i = 0; i < 3; ++i) EXPECT_FALSE(torch::equal(parameters[i].second, weights[i])) << parameters[i].first;
 
   // The later group steps as an optimizer of its own would.
   const auto alone = NamedTensors{{"wide.0", parameter(weights[1])}};
   const auto other = make(alone, {{"lr", 0.25}});
-  run(*other, alone, 3, 3);
+  run(*other, alone, 3, 4);
   EXPECT_CLOSE(alone[0].second, parameters[1].second, 1e-6);
 }
 
@@ -353,7 +359,7 @@ TEST_P(Contract, EvaluatesAClosureWithGradientsEnabledAndReturnsItsLoss) {
     return value;
   });
   EXPECT_EQ(loss.item<double>(), before.square().sum().item<double>());
-  EXPECT_FALSE(torch::equal(W, before));
+  EXPECT_EQ(torch::equal(W, before), rests_first());
   optimizer->zero_grad();
   EXPECT_FALSE(W.grad().defined() && W.grad().any().item<bool>());
 }
@@ -451,7 +457,7 @@ TEST_P(Contract, KeepsItsStateInTheTypeAskedFor) {
       run(*optimizer, parameters, 1, 3);
       expect_finite(parameters);
       for (const auto& [name, tensor] : state_of(*optimizer)) {
-        if (!name.ends_with(".momentum") && !name.ends_with(".exp_avg")) continue;
+        if (!name.ends_with(".momentum") && !name.ends_with(".exp_avg_sq")) continue;
         EXPECT_EQ(tensor.scalar_type(), type) << name;
       }
     }

@@ -21,17 +21,19 @@ Tensor polar_by_svd(const Tensor& X) {
 
 Tensor sharp_by_svd(const Tensor& X) { return torch::linalg_svdvals(X).sum() * polar_by_svd(X); }
 
-// Runs the optimizer beside `expected`, a function of gradient and step that returns the update.
+// Runs the optimizer beside `expected`, a function of gradient and step that returns the update. Weights decay from
+// step `first_decay` on.
 template <class Class, class O>
 void expect_updates(const O& options, const std::vector<int64_t>& shape, double tolerance,
-                    const std::function<Tensor(const Tensor& G, int64_t t)>& expected) {
+                    const std::function<Tensor(const Tensor& G, int64_t t)>& expected, int64_t first_decay = 1) {
   const auto W = parameter(random(shape, 1));
   Tensor reference = W.detach().clone();
   Class optimizer(NamedTensors{{"w", W}}, options);
   for (int64_t t = 1; t <= 12; ++t) {
     W.mutable_grad() = random(shape, 100 + static_cast<uint64_t>(t));
     optimizer.step();
-    reference = reference * (1 - options.lr() * options.weight_decay()) - options.lr() * expected(W.grad(), t);
+    if (t >= first_decay) reference = reference * (1 - options.lr() * options.weight_decay());
+    reference = reference - options.lr() * expected(W.grad(), t);
     EXPECT_CLOSE(W, reference, tolerance) << "step " << t;
   }
 }
@@ -68,6 +70,11 @@ struct SoapReference {
   int64_t refresh = 3;
   Tensor L, R, P, Q, M, v;
 
+  // The columns of the basis by their Rayleigh quotients, largest first.
+  static Tensor order_of(const Tensor& A, const Tensor& basis) {
+    return basis.mT().mm(A).mm(basis).diagonal().argsort(0, /*descending=*/true);
+  }
+
   // One QR power step with the signs of the basis before.
   static Tensor refreshed(const Tensor& A, const Tensor& basis) {
     const Tensor next = std::get<0>(torch::linalg_qr(A.mm(basis)));
@@ -97,8 +104,11 @@ struct SoapReference {
       P = std::get<1>(torch::linalg_eigh(L)).flip(1);
       Q = std::get<1>(torch::linalg_eigh(R)).flip(1);
     } else if (t % refresh == 0) {
-      P = refreshed(L, P);
-      Q = refreshed(R, Q);
+      const Tensor rows = order_of(L, P);
+      const Tensor columns = order_of(R, Q);
+      v = v.index_select(0, rows).index_select(1, columns);
+      P = refreshed(L, P.index_select(1, rows));
+      Q = refreshed(R, Q.index_select(1, columns));
     }
     return U;
   }
@@ -107,7 +117,23 @@ struct SoapReference {
 TEST(SOAP, IsAdamInTheEigenbasisOfShampoo) {
   SoapReference reference;
   const auto options = SOAPOptions(0.1).betas({0.9, 0.8}).shampoo_beta(0.7).refresh(3).weight_decay(0.2);
-  expect_updates<SOAP>(options, {5, 5}, 1e-6, [&](const Tensor& G, int64_t t) { return reference(G, t); });
+  expect_updates<SOAP>(
+      options, {5, 5}, 1e-6, [&](const Tensor& G, int64_t t) { return reference(G, t); }, /*first_decay=*/2);
+}
+
+TEST(SOAP, KeepsItsStepsBoundedWhereGradientsHaveLowRank) {  // in 16-bit state too: M must stay wide
+  for (const auto type : {StateType::Float32, StateType::BFloat16}) {
+    const auto W = parameter(torch::zeros({24, 16}));
+    SOAP optimizer(NamedTensors{{"w", W}}, SOAPOptions(1).weight_decay(0).state_dtype(type));
+    const Tensor left = random({24, 3}, 1, torch::kFloat32), right = random({3, 16}, 2, torch::kFloat32);
+    for (uint64_t t = 0; t < 40; ++t) {
+      W.mutable_grad() = (left * random({3}, 10 + t, torch::kFloat32)).mm(right);
+      const Tensor before = W.detach().clone();
+      optimizer.step();
+      EXPECT_LT((W - before).abs().max().item<double>(), 50)
+          << "step " << t;  // Adam's are near 1 in each of 24 directions
+    }
+  }
 }
 
 TEST(SOAP, EachParameterOfABucketRefreshesAtItsOwnStep) {

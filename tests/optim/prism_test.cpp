@@ -253,6 +253,23 @@ TEST(Prism, AverageWithoutMemoryIsTheInstantForm) {
   expect_same_path(PrismOptions(0.1), PrismOptions(0.1).covariance(CovarianceKind::Ema).covariance_beta(0), 1e-9);
 }
 
+TEST(Prism, AveragedUpdatesAreAtMostOneWhereGradientsHaveLowRank) {  // in 16-bit state too
+  for (const auto kind : {CovarianceKind::Ema, CovarianceKind::Sketch}) {
+    for (const auto side : {Side::Right, Side::Both}) {
+      const auto W = parameter(torch::zeros({32, 24}));
+      auto options = PrismOptions(1).weight_decay(0).scale(ScaleRule::None).side(side).solver(Solver::Exact);
+      Prism optimizer(NamedTensors{{"w", W}}, options.covariance(kind).state_dtype(StateType::BFloat16));
+      const Tensor left = random({32, 3}, 1, torch::kFloat32), right = random({3, 24}, 2, torch::kFloat32);
+      for (uint64_t t = 0; t < 30; ++t) {
+        W.mutable_grad() = (left * random({3}, 10 + t, torch::kFloat32)).mm(right);
+        const Tensor before = W.detach().clone();
+        optimizer.step();
+        EXPECT_LT(torch::linalg_matrix_norm(W - before, 2).item<double>(), 1 + 1e-5) << "step " << t;
+      }
+    }
+  }
+}
+
 TEST(Prism, SketchOfFullRankIsTheDenseAverage) {
   for (const Side side : {Side::Auto, Side::Left, Side::Right}) {
     const auto options = PrismOptions(0.1).side(side).covariance_beta(0.9).rank(64);

@@ -119,7 +119,8 @@ def test_weights_loaded_after_construction_replace_their_masters(case):
         late.step()
         early.step()
         assert_same(values(named), values(other))
-        assert_same(states(late), states(early))
+        if step > 0:  # SOAP's first step leaves weights and masters alone
+            assert_same(states(late), states(early))
     with torch.no_grad():
         for _, p in named:
             p.fill_(3.0)
@@ -151,7 +152,7 @@ def test_groups_override_options_and_may_come_later(case):
     assert [g["lr"] for g in optimizer.param_groups] == [0.5, case.lr, case.lr]
     assert optimizer.param_groups[2]["weight_decay"] == 0.25
     before = values(named)
-    train(optimizer, named, 1)
+    train(optimizer, named, 2)  # SOAP's first step only makes its basis
     assert all((a != b).any() for a, b in zip(before, values(named), strict=True))
 
 
