@@ -3,8 +3,11 @@
 #include <ATen/Context.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
+#include <map>
 
+#include "prism/optim/spectral.h"
 #include "prism/train/checkpoint.h"
 #include "prism/train/trainer.h"
 #include "tests/train/helpers.h"
@@ -54,6 +57,7 @@ void expect_equal_steps(Trainer& left, Trainer& right, int64_t first, int64_t la
     EXPECT_EQ(a.loss, b.loss) << step;
     EXPECT_EQ(a.grad_norm, b.grad_norm) << step;
     EXPECT_EQ(a.lr, b.lr) << step;
+    EXPECT_EQ(train::to_json(a)["norms"], train::to_json(b)["norms"]) << step;
   }
 }
 
@@ -71,6 +75,32 @@ TEST_F(CudaTrainer, ReplaysTheEagerStepBitForBit) {
     EXPECT_TRUE(replayed.stepper().is_graph()) << settings.front();
     EXPECT_FALSE(eager.stepper().is_graph());
     expect_equal(replayed, eager);
+  }
+}
+
+TEST_F(CudaTrainer, ReplayedNormsAreThoseOfTheTensors) {
+  Trainer trainer = make({"optimizer.weight_decay=0.1", "optimizer.momentum=0.9"});
+  for (int64_t step = 1; step <= 4; ++step) trainer.step(step);
+  ASSERT_TRUE(trainer.stepper().is_graph());
+  std::map<std::string, at::Tensor> before;
+  for (const auto& [name, tensor] : trainer.model().named_parameters()) before[name] = tensor.detach().to(at::kDouble);
+  const auto record = trainer.step(5);
+  std::map<std::string, at::Tensor> state;
+  for (const auto& [name, tensor] : trainer.optimizer().snapshot().tensors) state[name] = tensor.to(at::kDouble);
+  ASSERT_EQ(record.norms.size(), 7U);
+  for (const auto& norms : record.norms) {
+    double G = 0, M = 0, D = 0, O = 0, W = 0;
+    for (const auto& [name, tensor] : trainer.model().named_parameters()) {
+      if (name.find(norms.type + ".weight") == std::string::npos) continue;
+      const auto square = [](const at::Tensor& X) { return X.square().sum().item<double>(); };
+      const at::Tensor now = tensor.detach().to(at::kDouble), g = tensor.grad().to(at::kDouble);
+      const at::Tensor& m = state.at("state." + name + ".momentum");
+      const double scale = record.lr * scale_factor(ScaleRule::Moonlight, now.sizes());
+      G += square(g), M += square(m), D += square(g - m), W += square(now);
+      O += square((before.at(name) * (1 - record.lr * 0.1) - now) / scale);
+    }
+    const auto near = [](double measured, double square) { EXPECT_NEAR(measured, std::sqrt(square), 1e-4 * measured); };
+    near(norms.G, G), near(*norms.M, M), near(*norms.D, D), near(*norms.O, O), near(norms.W, W);
   }
 }
 
