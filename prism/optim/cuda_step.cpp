@@ -239,7 +239,8 @@ CudaStep::~CudaStep() = default;
 
 std::optional<cuda::SpectralRule> spectral_rule(const Options& options) {
   const auto* momentum = dynamic_cast<const MomentumOptions*>(&options);
-  if (momentum == nullptr || momentum->solver() != Solver::Gram) return std::nullopt;
+  if (momentum == nullptr || momentum->solver() != Solver::Gram || momentum->normalize() != Normalize::None)
+    return std::nullopt;
   const Coefficients coefficients = momentum->polar().coefficients;
   cuda::SpectralRule rule;
   rule.momentum = momentum->momentum();
@@ -252,13 +253,14 @@ std::optional<cuda::SpectralRule> spectral_rule(const Options& options) {
     rule.steps.push_back({step.c, step.centred, step.split});
   }
   if (const auto* prism = dynamic_cast<const PrismOptions*>(&options)) {
-    if (prism->covariance() == CovarianceKind::Sketch) return std::nullopt;
+    if (prism->covariance() == CovarianceKind::Sketch || prism->covariance_every() > 1) return std::nullopt;
     rule.gamma.value = prism->gamma();
     rule.noisy = prism->gamma() > 0;
     rule.averaged = prism->covariance() == CovarianceKind::Ema;
     rule.covariance_beta = prism->covariance_beta();
     if (rule.averaged && !rule.noisy) return std::nullopt;
   } else if (const auto* tikhonov = dynamic_cast<const TikhonovMuonOptions*>(&options)) {
+    if (tikhonov->damping_absolute() > 0) return std::nullopt;
     rule.damping = tikhonov->damping();
   } else if (dynamic_cast<const MuonOptions*>(&options) == nullptr) {
     return std::nullopt;
