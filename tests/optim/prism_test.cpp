@@ -449,6 +449,54 @@ TEST(ScaleRules, SeeTheMatrixThatIsShaped) {
   EXPECT_NEAR(kernel.reshape({4, 27}).norm().item<double>(), 0.2 * std::sqrt(27.0) * 2, 1e-9);
 }
 
+// γ² at which γ²DᵀD is, on average, the noise left in T, for independent gradients (docs/optimizers.md).
+double natural_gamma_squared(double beta, bool nesterov) {
+  const double M = (1 - beta) / (1 + beta), D = 2 * beta * beta / (1 + beta);  // of the gradient's noise
+  return nesterov ? (std::pow(1 - beta * beta, 2) + std::pow(beta, 4) * M) / D : M / D;
+}
+
+TEST(NaturalGamma, IsTheNoiseOfTheOperandOverThatOfTheInnovation) {
+  EXPECT_NEAR(1 / natural_gamma_squared(0.95, false), 36, 0.5);
+  EXPECT_NEAR(1 / natural_gamma_squared(0.95, true), 30, 0.5);
+  const auto colour = random({6, 6}, 1);  // noise of another strength in every direction
+  for (const bool nesterov : {false, true}) {
+    for (const double beta : {0.8, 0.95}) {
+      const auto options = MuonOptions().momentum(beta).nesterov(nesterov);
+      MomentumState state{torch::zeros({1, 8, 6}, torch::kFloat64), {}, {}};
+      Tensor TT = torch::zeros({6, 6}, torch::kFloat64), DD = TT.clone();
+      torch::manual_seed(2);
+      for (int64_t t = 1; t <= 8000; ++t) {
+        const Tensor G = torch::randn({1, 8, 6}, torch::kFloat64).matmul(colour);
+        const Signal signal = advance(G, state, options);
+        if (t <= 200) continue;  // the momentum fills
+        const Tensor D = G - signal.M;
+        TT += signal.T[0].mT().mm(signal.T[0]);
+        DD += D[0].mT().mm(D[0]);
+      }
+      EXPECT_CLOSE(TT, natural_gamma_squared(beta, nesterov) * DD, 0.05) << beta << nesterov;
+    }
+  }
+}
+
+TEST(NaturalGamma, HalvesTheEnergyOfPureNoise) {
+  const double gamma = std::sqrt(natural_gamma_squared(0.95, true));
+  for (const auto& [damping, energy] :
+       std::vector<std::pair<double, double>>{{gamma, 0.5}, {1, gamma * gamma / (1 + gamma * gamma)}}) {
+    const NamedTensors parameters = {{"w", parameter(torch::zeros({256, 6}, torch::kFloat64))}};
+    Prism prism(parameters, PrismOptions(0.1).gamma(damping).solver(Solver::Exact).covariance(CovarianceKind::Ema));
+    double sum = 0;
+    int64_t count = 0;
+    for (int64_t t = 1; t <= 400; ++t) {
+      set_gradients(parameters, t);
+      prism.step();
+      if (t < 100 || t % 50 != 0) continue;  // steps that have little in common
+      sum += prism.spectra().front().spectrum.gain.square().mean().item<double>();
+      ++count;
+    }
+    EXPECT_NEAR(sum / static_cast<double>(count), energy, 0.1 * energy) << damping;
+  }
+}
+
 TEST(Spectra, FollowTheGainLawWithTheExactSolver) {
   for (const auto kind : {CovarianceKind::Instant, CovarianceKind::Ema}) {
     for (const auto& shape : std::vector<std::vector<int64_t>>{{8, 5}, {5, 8}}) {
