@@ -66,6 +66,8 @@ TEST_F(CudaTrainer, ReplaysTheEagerStepBitForBit) {
            {"optimizer.name=prism"},
            {"optimizer.name=prism", "optimizer.covariance=ema", "train.accumulate=2"},
            {"optimizer.name=prism", "optimizer.gamma_schedule=linear", "model.recompute=true"},
+           {"optimizer.side=right",
+            "model.kv_heads=1"},  // 32×128 and 128×192: through the Gram of the stack and directly
            {"optimizer.name=muon", "optimizer.coefficients=minimax9"},
            {"optimizer.name=adamw"}}) {
     auto without = settings;
@@ -171,7 +173,9 @@ TEST_F(CudaTrainer, StepsThatCannotBeCapturedStillTrain) {
   for (const std::vector<std::string>& settings :
        std::vector<std::vector<std::string>>{{"optimizer.name=soap"},
                                              {"optimizer.name=prism", "optimizer.solver=exact"},
-                                             {"optimizer.side=right", "model.kv_heads=1"}}) {
+                                             {"optimizer.side=long", "model.mlp=320"},
+                                             {"optimizer.covariance=ema", "optimizer.covariance_every=2"},
+                                             {"optimizer.normalize=rows"}}) {
     Trainer trainer = make(settings);
     const double first = trainer.step(1).loss;
     for (int64_t step = 2; step <= 8; ++step) trainer.step(step);
