@@ -34,6 +34,9 @@ struct StepScalars {
 struct MatrixStack {
   int64_t m = 0, n = 0;
   bool left = false;  // shaped by the m×m Gram TTᵀ instead of the n×n Gram TᵀT
+  // Shaped from the right through the 2m×2m Gram of S = [T; γD], whose inverse root Q gives O = (QS)'s first m rows;
+  // the smaller way to the same O where n > 2m. Needs a rule that is noisy and not averaged, and left = false.
+  bool stacked = false;
   Real gradient = Real::Float32, weight = Real::Float32;
   std::vector<const void*> G = {};              // B, each contiguous
   std::vector<void*> W = {};                    // B, each contiguous

@@ -24,7 +24,13 @@ int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * 
 
 int pitch_of(int64_t columns) { return static_cast<int>((columns + 7) / 8 * 8); }
 
-int64_t gram_side(const MatrixStack& stack) { return stack.left ? stack.m : stack.n; }
+int64_t gram_side(const MatrixStack& stack) {
+  if (stack.stacked) return 2 * stack.m;
+  return stack.left ? stack.m : stack.n;
+}
+
+// Elements from one matrix's operand T to the next. With `stacked`, D lies under T: one operand of 2m rows.
+int64_t operand_stride(const MatrixStack& stack) { return (stack.stacked ? 2 : 1) * stack.m * pitch_of(stack.n); }
 
 // Some neighbours of a stack.
 struct Segment {
@@ -100,8 +106,12 @@ class Layout {
     for (const auto& segment : chunk) {
       const auto& stack = *segment.stack;
       const auto count = static_cast<int64_t>(segment.count);
-      T.push_back(take<__half>(operand_bytes(stack) * count));
-      D.push_back(noisy ? take<__half>(operand_bytes(stack) * count) : nullptr);
+      T.push_back(take<__half>(operand_bytes(stack) * count * (stack.stacked ? 2 : 1)));
+      if (stack.stacked) {
+        D.push_back(memory_ == nullptr ? nullptr : T.back() + stack.m * pitch_of(stack.n));
+      } else {
+        D.push_back(noisy ? take<__half>(operand_bytes(stack) * count) : nullptr);
+      }
       const int64_t k = gram_side(stack);
       place.push_back(sides[k]);
       sides[k] += static_cast<int>(count);
@@ -126,7 +136,7 @@ class Layout {
 
   Operand operand(const Chunk& chunk, size_t s, const std::vector<__half*>& of) const {
     const auto& stack = *chunk[s].stack;
-    return {of[s], pitch_of(stack.n), stack.m * pitch_of(stack.n)};
+    return {of[s], pitch_of(stack.n), operand_stride(stack)};
   }
   // Buffer b of all matrices with Gram side k, from number `first` on.
   Operand buffer(int64_t k, int b, int first = 0) const {
@@ -183,7 +193,7 @@ SignalLaunch signal_launch(const SpectralRule& rule, const StepScalars& scalars,
   int index = 0, block = 0;
   for (size_t s = 0; s < chunk.size(); ++s) {
     const auto& stack = *chunk[s].stack;
-    const int64_t stride = stack.m * pitch_of(stack.n);
+    const int64_t stride = operand_stride(stack);
     for (size_t i = 0; i < chunk[s].count; ++i) {
       const size_t b = chunk[s].first + i;
       launch.matrices[index++] = {.G = stack.G[b],
@@ -220,10 +230,11 @@ std::vector<Product> for_segments(const Chunk& chunk, Function&& make) {
   return products;
 }
 
-// XᵀX or XXᵀ (+ the same of Y).
+// XᵀX or XXᵀ (+ the same of Y); SSᵀ for a stacked X.
 Product gram_product(const MatrixStack& stack, const Operand& X, const Operand* Y) {
-  const int inner = static_cast<int>(stack.left ? stack.n : stack.m), side = static_cast<int>(gram_side(stack));
-  Product product{.rows = side, .columns = side, .A_down = !stack.left, .B_down = !stack.left, .symmetric = true};
+  const bool along = stack.left || stack.stacked;  // the sum runs along the rows
+  const int inner = static_cast<int>(along ? stack.n : stack.m), side = static_cast<int>(gram_side(stack));
+  Product product{.rows = side, .columns = side, .A_down = !along, .B_down = !along, .symmetric = true};
   product.terms[0] = {X, X, inner};
   if (Y != nullptr) product.terms[product.term_count++] = {*Y, *Y, inner};
   return product;
@@ -247,8 +258,8 @@ std::vector<Product> gram_products(const SpectralRule& rule, const Chunk& chunk,
   return for_segments(chunk, [&](size_t s, const MatrixStack& stack, int first) {
     const int64_t k = gram_side(stack);
     const Operand D = layout.operand(chunk, s, layout.D);
-    const bool stacked = rule.noisy && !rule.averaged;
-    Product product = gram_product(stack, layout.operand(chunk, s, layout.T), stacked ? &D : nullptr);
+    const bool instant = rule.noisy && !rule.averaged;
+    Product product = gram_product(stack, layout.operand(chunk, s, layout.T), instant && !stack.stacked ? &D : nullptr);
     const double scale = iteration.A_scale / (rule.bound * rule.bound);
     const double uniform = rule.damping / (1 + rule.damping) / static_cast<double>(k);
     product.epilogue = {.alpha = static_cast<float>(scale),
@@ -319,15 +330,16 @@ std::vector<Product> iteration_products(const SpectralRule& rule, const Iteratio
   return products;
 }
 
-// W ← (1 − lr·λ)W − lr·scale·TQ/(bound·√trace), or √norm; QᵀT from the left.
+// W ← (1 − lr·λ)W − lr·scale·TQ/(bound·√trace), or √norm; QᵀT from the left, and of the stack the first m rows of QᵀS.
 std::vector<Product> update_products(const SpectralRule& rule, const Chunk& chunk, const Layout& layout,
                                      const Iteration& iteration) {
   return for_segments(chunk, [&](size_t s, const MatrixStack& stack, int first) {
     const Operand T = layout.operand(chunk, s, layout.T);
     const Operand Q = layout.buffer(gram_side(stack), iteration.Q, layout.place[s]);
+    const bool before = stack.left || stack.stacked;  // Q stands before the operand
     Product product{
-        .rows = static_cast<int>(stack.m), .columns = static_cast<int>(stack.n), .A_down = stack.left, .B_down = true};
-    product.terms[0] = {stack.left ? Q : T, stack.left ? T : Q, static_cast<int>(gram_side(stack))};
+        .rows = static_cast<int>(stack.m), .columns = static_cast<int>(stack.n), .A_down = before, .B_down = true};
+    product.terms[0] = {before ? Q : T, before ? T : Q, static_cast<int>(gram_side(stack))};
     product.epilogue = {.alpha = static_cast<float>(1 / (iteration.Q_scale * rule.bound)),
                         .alpha_of = layout.factors.update + first,
                         .weights = true,

@@ -7,6 +7,7 @@
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/maximum.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>
@@ -98,6 +99,13 @@ void check_no_stack(const char* who, Solver solver) {
                     ": solver 'stacked' needs the innovation itself; use 'gram' or 'exact'");
 }
 
+void check_tikhonov(const char* who, const Tensor& T, double damping, Solver solver) {
+  check_matrix(who, T);
+  TORCH_CHECK_VALUE(std::isfinite(damping) && damping >= 0, who, ": damping must be finite and 0 or more, got ",
+                    damping);
+  check_no_stack(who, solver);
+}
+
 void check_precision(const char* who, const PolarOptions& options, Side side) {
   TORCH_CHECK_VALUE(options.precision == Precision::Full || (options.solver == Solver::Gram && side != Side::Both), who,
                     ": split precision needs solver 'gram' and a side other than 'both'");
@@ -106,8 +114,8 @@ void check_precision(const char* who, const PolarOptions& options, Side side) {
 }  // namespace
 
 Side resolved_side(Side side, int64_t m, int64_t n) {
-  if (side != Side::Auto) return side;
-  return m >= n ? Side::Right : Side::Left;
+  if (side != Side::Auto && side != Side::Long) return side;
+  return (m >= n) == (side == Side::Auto) ? Side::Right : Side::Left;
 }
 
 Tensor shape_momentum(const Tensor& T, const Tensor& D, const ShapingOptions& options) {
@@ -177,10 +185,7 @@ Tensor shape_with_covariance(const Tensor& T, const Covariance& left, const Cova
 }
 
 Tensor shape_tikhonov(const Tensor& T, double damping, const PolarOptions& options) {
-  check_matrix("shape_tikhonov", T);
-  TORCH_CHECK_VALUE(std::isfinite(damping) && damping >= 0,
-                    "shape_tikhonov: damping must be finite and 0 or more, got ", damping);
-  check_no_stack("shape_tikhonov", options.solver);
+  check_tikhonov("shape_tikhonov", T, damping, options.solver);
   const int64_t shorter = std::min(T.size(-2), T.size(-1));
   if (T.numel() == 0) return at::zeros_like(T);
   const auto type = compute_type(T);
@@ -190,6 +195,13 @@ Tensor shape_tikhonov(const Tensor& T, double damping, const PolarOptions& optio
   const Covariance uniform{at::eye(shorter, X.options()) * mean, at::ones_like(scale)};
   ShapingOptions shaping{.gamma = std::sqrt(damping), .side = Side::Auto, .polar = options};
   return shape_with_covariance(X, uniform, uniform, shaping).to(T.scalar_type());
+}
+
+Tensor shape_tikhonov_absolute(const Tensor& T, double lambda, const PolarOptions& options) {
+  check_tikhonov("shape_tikhonov_absolute", T, lambda, options.solver);
+  const auto like = T.options().dtype(compute_type(T));
+  const Covariance uniform{at::eye(std::min(T.size(-2), T.size(-1)), like), at::ones({1, 1}, like)};
+  return shape_with_covariance(T, uniform, uniform, {.gamma = std::sqrt(lambda), .side = Side::Auto, .polar = options});
 }
 
 }  // namespace prism

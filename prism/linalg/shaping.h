@@ -4,8 +4,9 @@
 
 namespace prism {
 
-// Which Gram matrix shapes the update. Auto takes the shorter side, right when square.
-enum class Side { Auto, Left, Right, Both };
+// Which Gram matrix shapes the update. Auto takes the shorter side, right when square; Long takes the side that Auto
+// does not: the longer one, left when square.
+enum class Side { Auto, Left, Right, Both, Long };
 
 struct ShapingOptions {
   double gamma = 1;  // γ ≥ 0: how much the noise damps
@@ -39,7 +40,10 @@ Tensor shape_with_covariance(const Tensor& T, const Covariance& left, const Cova
 // Uniform damping: O = T (TᵀT + δI)^(−1/2), δ = damping · mean of the σ_i². Gram and Exact solvers.
 Tensor shape_tikhonov(const Tensor& T, double damping, const PolarOptions& options = {});
 
-// The side that Auto stands for.
+// The same with a given λ ≥ 0: O = T (TᵀT + λI)^(−1/2). Not invariant to the scale of T.
+Tensor shape_tikhonov_absolute(const Tensor& T, double lambda, const PolarOptions& options = {});
+
+// The side that Auto and Long stand for.
 Side resolved_side(Side side, int64_t m, int64_t n);
 
 }  // namespace prism

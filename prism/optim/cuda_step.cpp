@@ -70,13 +70,20 @@ bool usable(const Bucket& bucket) {
 
 // ---- matrices
 
-// The side whose Gram matrix the kernels form; none where the 2m×2m form of a long side would be smaller.
-std::optional<bool> left_side(Side side, int64_t m, int64_t n) {
+// The Gram matrix the kernels form.
+struct Form {
+  bool left = false;
+  bool stacked = false;  // of [T; γD], where that is smaller
+};
+
+// None where there is no kernel: for both sides, and for the smaller form of a left side.
+std::optional<Form> form_of(const cuda::SpectralRule& rule, Side side, int64_t m, int64_t n) {
   side = resolved_side(side, m, n);
   if (side == Side::Both) return std::nullopt;
   const bool left = side == Side::Left;
-  if ((left ? m : n) > 2 * (left ? n : m)) return std::nullopt;
-  return left;
+  const bool is_long = rule.noisy && !rule.averaged && (left ? m : n) > 2 * (left ? n : m);
+  if (left && is_long) return std::nullopt;
+  return Form{left, is_long};
 }
 
 struct Spectral {
@@ -101,13 +108,14 @@ Tensor gamma_factors(const Options& options, const Bucket& bucket) {
   return prism->gamma_schedule()(bucket.state["step"] + 1).to(at::kFloat);
 }
 
-cuda::MatrixStack stack_of(const Bucket& bucket, const std::vector<Entry>& entries, const Spectral& spectral, bool left,
-                           const Tensor& gamma) {
+cuda::MatrixStack stack_of(const Bucket& bucket, const std::vector<Entry>& entries, const Spectral& spectral,
+                           const Form& form, const Tensor& gamma) {
   const int64_t m = bucket.shape[bucket.shape.size() - 2], n = bucket.shape.back();
-  const int64_t size = m * n, matrices = c10::multiply_integers(bucket.shape) / size, k = left ? m : n;
+  const int64_t size = m * n, matrices = c10::multiply_integers(bucket.shape) / size, k = form.left ? m : n;
   cuda::MatrixStack stack{.m = m,
                           .n = n,
-                          .left = left,
+                          .left = form.left,
+                          .stacked = form.stacked,
                           .gradient = *real_of(entries.front().G.scalar_type()),
                           .weight = *real_of(bucket.type),
                           .scale = scale_factor(spectral.scale, bucket.shape)};
@@ -207,10 +215,11 @@ CudaStep::CudaStep(const Options& options, const std::vector<Bucket>& buckets, c
     const auto entries = entries_of(options, bucket, parameters, gradients);
     if (!entries || entries->empty()) continue;
     if (work.spectral) {
-      const auto left = left_side(work.spectral->side, bucket.shape[bucket.shape.size() - 2], bucket.shape.back());
-      if (!left) continue;
+      const auto form =
+          form_of(work.spectral->rule, work.spectral->side, bucket.shape[bucket.shape.size() - 2], bucket.shape.back());
+      if (!form) continue;
       const Tensor gamma = gamma_factors(options, bucket);
-      work.stacks.push_back(stack_of(bucket, *entries, *work.spectral, *left, gamma));
+      work.stacks.push_back(stack_of(bucket, *entries, *work.spectral, *form, gamma));
       work.keep.push_back(gamma);
     } else {
       if (entries->front().G.scalar_type() != bucket.type) continue;
@@ -239,7 +248,8 @@ CudaStep::~CudaStep() = default;
 
 std::optional<cuda::SpectralRule> spectral_rule(const Options& options) {
   const auto* momentum = dynamic_cast<const MomentumOptions*>(&options);
-  if (momentum == nullptr || momentum->solver() != Solver::Gram) return std::nullopt;
+  if (momentum == nullptr || momentum->solver() != Solver::Gram || momentum->normalize() != Normalize::None)
+    return std::nullopt;
   const Coefficients coefficients = momentum->polar().coefficients;
   cuda::SpectralRule rule;
   rule.momentum = momentum->momentum();
@@ -252,13 +262,14 @@ std::optional<cuda::SpectralRule> spectral_rule(const Options& options) {
     rule.steps.push_back({step.c, step.centred, step.split});
   }
   if (const auto* prism = dynamic_cast<const PrismOptions*>(&options)) {
-    if (prism->covariance() == CovarianceKind::Sketch) return std::nullopt;
+    if (prism->covariance() == CovarianceKind::Sketch || prism->covariance_every() > 1) return std::nullopt;
     rule.gamma.value = prism->gamma();
     rule.noisy = prism->gamma() > 0;
     rule.averaged = prism->covariance() == CovarianceKind::Ema;
     rule.covariance_beta = prism->covariance_beta();
     if (rule.averaged && !rule.noisy) return std::nullopt;
   } else if (const auto* tikhonov = dynamic_cast<const TikhonovMuonOptions*>(&options)) {
+    if (tikhonov->damping_absolute() > 0) return std::nullopt;
     rule.damping = tikhonov->damping();
   } else if (dynamic_cast<const MuonOptions*>(&options) == nullptr) {
     return std::nullopt;

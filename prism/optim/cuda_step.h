@@ -10,8 +10,9 @@
 namespace prism {
 
 // The part of a group's step that prism/cuda does: the buckets on a device with kernels whose rule, types and layout
-// they know. Prism with instant or averaged covariance, Muon and TikhonovMuon with solver gram, one side and
-// polynomials of degree 5 or 9; AdamW, Adam, AdaGrad and RMSprop; float32 state, contiguous weights of at most 32 bits.
+// they know. Prism with instant or averaged covariance (refreshed at every step), Muon and TikhonovMuon (relative
+// damping) with solver gram, one side, rows as they are and polynomials of degree 5 or 9, except a left side more than
+// twice as long as the other; AdamW, Adam, AdaGrad and RMSprop; float32 state, contiguous weights of at most 32 bits.
 //
 // The matrix products run on fp16 operands with float32 accumulation (Precision::Split): docs/accuracy.md has their
 // errors.

@@ -60,6 +60,18 @@ const Options& Optimizer::group_options(size_t group) const {
   return *options;
 }
 
+std::vector<Tensor> Optimizer::group_state(size_t group, std::string_view field) const {
+  sync();
+  std::vector<Tensor> views(groups_.at(group).names.size());
+  for (const auto& bucket : groups_[group].buckets) {
+    const Tensor stack = bucket.state[field];
+    for (size_t i = 0; stack.defined() && i < bucket.entries.size(); ++i) {
+      if (bucket.entries[i].part < 0) views[bucket.entries[i].parameter] = stack[static_cast<int64_t>(i)];
+    }
+  }
+  return views;
+}
+
 std::vector<std::vector<std::string>> Optimizer::names() const {
   sync();
   std::vector<std::vector<std::string>> all;

@@ -7,6 +7,7 @@
 #include <iosfwd>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -103,6 +104,10 @@ class Optimizer : public torch::optim::Optimizer {
   std::vector<MatrixSpectrum> spectra() const;
 
   const Options& group_options(size_t group) const;
+
+  // A field of the state of each parameter of a group, as views in the order of the parameters; undefined where a
+  // parameter has no such field or is split into parts, which have their own.
+  std::vector<Tensor> group_state(size_t group, std::string_view field) const;
 
  protected:
   explicit Optimizer(std::unique_ptr<Options> defaults);

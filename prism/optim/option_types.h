@@ -21,7 +21,7 @@ struct Words;  // the names of an enum's values, in their order
 
 template <>
 struct Words<Side> {
-  static constexpr std::array kList = {"auto", "left", "right", "both"};
+  static constexpr std::array kList = {"auto", "left", "right", "both", "long"};
 };
 template <>
 struct Words<Solver> {
@@ -30,6 +30,10 @@ struct Words<Solver> {
 template <>
 struct Words<ScaleRule> {
   static constexpr std::array kList = {"moonlight", "spectral", "none"};
+};
+template <>
+struct Words<Normalize> {
+  static constexpr std::array kList = {"none", "rows"};
 };
 template <>
 struct Words<CovarianceKind> {

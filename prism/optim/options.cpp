@@ -23,8 +23,8 @@ const Option* find(const std::vector<Option>& table, const std::string& name) {
 }
 
 constexpr const char* kCapturable =
-    "adamw, adam, adagrad, rmsprop, and for prism (covariance instant or ema), muon and tikhonovmuon with solver gram "
-    "and one side; leave it out";
+    "adamw, adam, adagrad, rmsprop, and for prism (covariance instant, or ema with covariance_every 1), muon and "
+    "tikhonovmuon (without damping_absolute) with solver gram, one side and normalize none; leave it out";
 
 std::string names_of(const std::vector<Option>& table) {
   std::vector<std::string> names;

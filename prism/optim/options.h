@@ -20,6 +20,7 @@ using Json = nlohmann::json;
 enum class StateType { Auto, Float32, Float64, BFloat16 };
 
 enum class ScaleRule;
+enum class Normalize;
 enum class CovarianceKind;
 
 // How a tensor of more than two dimensions becomes matrices.

@@ -21,9 +21,7 @@ std::vector<SideFields> sides_of(const PrismOptions& options, at::IntArrayRef sh
 }
 
 PrismState prism_state(const State& state, const PrismOptions& options, at::IntArrayRef shape) {
-  PrismState result;
-  result.M = state["momentum"];
-  result.step = state["step"];
+  PrismState result{momentum_state(state), {}, {}};
   for (const auto& side : sides_of(options, shape)) {
     NoiseState& noise = side.transposed ? result.left : result.right;
     noise.average = {state["covariance" + side.suffix], state["covariance_scale" + side.suffix]};
@@ -37,17 +35,54 @@ Tensor gamma_factor(const PrismState& state, const PrismOptions& options, const 
   return per_entry(options.gamma_schedule()(state.step), like).to(like.scalar_type());
 }
 
-void update(NoiseState& noise, const Tensor& D, const PrismOptions& options) {
+// Ĉ ← β₂ᵏĈ + (1−β₂ᵏ)DᵀD of both sides.
+void update(PrismState& state, const Tensor& D, const PrismOptions& options) {
   if (D.numel() == 0) return;
-  if (noise.average.C.defined()) average_update(noise.average, D, options.covariance_beta());
-  if (noise.sketch.F.defined()) sketch_update(noise.sketch, D, options.covariance_beta());
+  const double kept = std::pow(options.covariance_beta(), static_cast<double>(options.covariance_every()));
+  const auto one_side = [&](NoiseState& noise, const Tensor& X) {
+    if (noise.average.C.defined()) average_update(noise.average, X, kept);
+    if (noise.sketch.F.defined()) sketch_update(noise.sketch, X, kept);
+  };
+  one_side(state.left, D.mT());
+  one_side(state.right, D);
+}
+
+std::vector<Tensor*> tensors_of(PrismState& state) {
+  std::vector<Tensor*> list;
+  for (NoiseState* noise : {&state.left, &state.right}) {
+    for (Tensor* tensor : {&noise->average.C, &noise->average.scale, &noise->sketch.F, &noise->sketch.tail}) {
+      if (tensor->defined()) list.push_back(tensor);
+    }
+  }
+  return list;
+}
+
+// The update of the entries that are due: those of a bucket may have missed gradients, and so count differently.
+void refresh(PrismState& state, const Tensor& G, const Tensor& M, const PrismOptions& options) {
+  const int64_t every = options.covariance_every();
+  if (every == 1) return update(state, G - M, options);
+  const Tensor due = state.step.sub(1).remainder(every).eq(0).nonzero().flatten();
+  if (due.numel() == 0) return;
+  if (due.numel() == state.step.numel()) return update(state, G - M, options);
+  PrismState part = state;
+  for (Tensor* tensor : tensors_of(part)) *tensor = tensor->index_select(0, due);
+  update(part, G.index_select(0, due) - M.index_select(0, due), options);
+  const auto whole = tensors_of(state), refreshed = tensors_of(part);
+  for (size_t i = 0; i < whole.size(); ++i) whole[i]->index_copy_(0, due, *refreshed[i]);
+}
+
+// The steps t that Ĉ stands for: k for each refresh, so that t is rounded up to a multiple of k.
+Tensor steps_covered(const PrismState& state, const PrismOptions& options) {
+  const Tensor t = state.step.to(at::kDouble);
+  const auto every = static_cast<double>(options.covariance_every());
+  return every == 1 ? t : t.div(every).ceil_().mul_(every);
 }
 
 // Ĉ/(1 − β₂ᵗ); nothing for a side that has no state.
 Covariance current(const NoiseState& noise, const PrismState& state, const PrismOptions& options) {
   if (!noise.average.C.defined() && !noise.sketch.F.defined()) return {};
   Covariance covariance = noise.average.C.defined() ? noise.average : sketch_covariance(noise.sketch);
-  const Tensor correction = 1 - at::pow(options.covariance_beta(), state.step.to(at::kDouble));
+  const Tensor correction = 1 - at::pow(options.covariance_beta(), steps_covered(state, options));
   covariance.C = covariance.C / per_entry(correction, covariance.C).to(covariance.C.scalar_type());
   return covariance;
 }
@@ -95,12 +130,8 @@ std::vector<Field> PrismOptions::fields(at::IntArrayRef shape) const {
 
 Tensor prism_direction(const Tensor& G, PrismState& state, const PrismOptions& options) {
   const Signal signal = advance(G, state, options);
-  if (options.covariance() != CovarianceKind::Instant) {
-    const Tensor D = G - signal.M;
-    update(state.left, D.mT(), options);
-    update(state.right, D, options);
-  }
-  return shaped(G, signal, state, options).mul_(scale_factor(options.scale(), G.sizes()));
+  if (options.covariance() != CovarianceKind::Instant) refresh(state, G, signal.M, options);
+  return finished(shaped(G, signal, state, options), state, options);
 }
 
 Tensor PrismOptions::direction(const Tensor& G, State& state) const {
@@ -127,6 +158,9 @@ void PrismOptions::check() const {
   TORCH_CHECK_VALUE(std::isfinite(gamma()) && gamma() >= 0, "prism: gamma must be 0 or more, got ", gamma());
   TORCH_CHECK_VALUE(covariance_beta() >= 0 && covariance_beta() < 1,
                     "prism: covariance_beta must be from 0 to below 1, got ", covariance_beta());
+  TORCH_CHECK_VALUE(covariance_every() >= 1, "prism: covariance_every must be 1 or more, got ", covariance_every());
+  TORCH_CHECK_VALUE(covariance_every() == 1 || covariance() != CovarianceKind::Instant,
+                    "prism: covariance_every needs covariance 'ema' or 'sketch', got 'instant'; leave it out");
   TORCH_CHECK_VALUE(rank() >= 1, "prism: rank must be 1 or more, got ", rank());
   const PrismOptions defaults;
   TORCH_CHECK_VALUE(
@@ -145,7 +179,8 @@ void PrismOptions::check() const {
 }
 
 bool PrismOptions::can_be_captured() const {
-  return MomentumOptionsOf::can_be_captured() && covariance() != CovarianceKind::Sketch && side() != Side::Both;
+  return MomentumOptionsOf::can_be_captured() && covariance() != CovarianceKind::Sketch && side() != Side::Both &&
+         covariance_every() == 1;
 }
 
 std::vector<Option> PrismOptions::table() {
@@ -153,10 +188,11 @@ std::vector<Option> PrismOptions::table() {
          std::vector<Option>{
              option("gamma", gamma_, "damping γ ≥ 0 of noisy directions; 0 is Muon"),
              option("gamma_schedule", gamma_schedule_, "γ as a function of the step: a factor from 0 to 1"),
-             option("side", side_, "whose Gram matrix shapes; auto is the shorter side"),
+             option("side", side_, "whose Gram matrix shapes; auto is the shorter side, long the other"),
              option("covariance", covariance_,
                     "instant: of this step; ema: a dense average; sketch: a low-rank stream"),
              option("covariance_beta", covariance_beta_, "β₂ of the averaged covariances"),
+             option("covariance_every", covariance_every_, "steps from refresh to refresh of the averaged covariances"),
              option("rank", rank_, "of the sketch; above the matrix's side it means that side"),
          };
 }

@@ -10,6 +10,8 @@ namespace prism {
 //   Instant  DᵀD of this step (the paper)
 //   Ema      a dense average over steps, Ĉ ← β₂Ĉ + (1−β₂)DᵀD, bias-corrected
 //   Sketch   a low-rank stream of that average (sketch.h)
+// With covariance_every = k the two averages are refreshed at the steps 1, 1 + k, 1 + 2k, … of a parameter, by
+// Ĉ ← β₂ᵏĈ + (1−β₂ᵏ)DᵀD, bias-corrected by the steps covered: 1 − β₂^(k·refreshes). Between refreshes D is not formed.
 enum class CovarianceKind { Instant, Ema, Sketch };
 
 // PRISM (Yang 2025, Algorithm 1): Muon with the innovation D = G − M in the denominator. For each matrix (m, n)
@@ -28,6 +30,7 @@ class PrismOptions : public MomentumOptionsOf<PrismOptions> {
   PRISM_OPTION(PrismOptions, Side, side, = Side::Auto);  // whose Gram matrix shapes
   PRISM_OPTION(PrismOptions, CovarianceKind, covariance, = CovarianceKind::Instant);
   PRISM_OPTION(PrismOptions, double, covariance_beta, = 0.99);  // β₂ of ema and sketch
+  PRISM_OPTION(PrismOptions, int64_t, covariance_every, = 1);   // k: steps from refresh to refresh of ema and sketch
   PRISM_OPTION(PrismOptions, int64_t, rank, = 64);  // of the sketch; above a matrix's side it is that side: dense
 
  public:

@@ -1,6 +1,7 @@
 #include "prism/optim/spectral.h"
 
 #include <ATen/ops/lerp.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/pow.h>
 
 #include <algorithm>
@@ -55,6 +56,10 @@ void MomentumOptions::check() const {
   SpectralOptions::check();
   TORCH_CHECK_VALUE(momentum() >= 0 && momentum() < 1, name(), ": momentum must be from 0 to below 1, got ",
                     momentum());
+  TORCH_CHECK_VALUE(row_beta() >= 0 && row_beta() < 1, name(), ": row_beta must be from 0 to below 1, got ",
+                    row_beta());
+  TORCH_CHECK_VALUE(normalize() == Normalize::Rows || row_beta() == kDefaultRowBeta, name(),
+                    ": row_beta needs normalize 'rows', got '", word(normalize()), "'; leave row_beta out");
 }
 
 std::vector<Option> MomentumOptions::table() {
@@ -64,14 +69,20 @@ std::vector<Option> MomentumOptions::table() {
              option("nesterov", nesterov_, "shape (1−β)G + βM instead of M"),
              option("bias_correction", bias_correction_, "divide M by 1 − βᵗ, so that the first steps are not damped"),
              option("scale", scale_, "moonlight: 0.2·√max(m, n); spectral: √max(1, m/n); none: 1"),
+             option("normalize", normalize_, "rows: divide each output row by the root mean of its squares over steps"),
+             option("row_beta", row_beta_, "β₂ of that mean"),
          };
 }
 
 std::vector<Field> MomentumOptions::fields(at::IntArrayRef shape) const {
   std::vector<Field> list = {{"momentum", shape.vec()}};
   if (counts_steps()) list.push_back({"step", {}, Storage::Counter});
+  if (normalize() == Normalize::Rows)
+    list.push_back({"row_moment", with_matrix_shape(shape, shape[shape.size() - 2], 1), Storage::Compute});
   return list;
 }
+
+MomentumState momentum_state(const State& state) { return {state["momentum"], state["step"], state["row_moment"]}; }
 
 Signal signal(const Tensor& G, const MomentumState& state, const MomentumOptions& options) {
   const double beta = options.momentum();
@@ -87,6 +98,17 @@ Signal advance(const Tensor& G, MomentumState& state, const MomentumOptions& opt
   state.M.lerp_(G, 1 - options.momentum());  // M ← βM + (1−β)G
   if (state.step.defined()) state.step.add_(1);
   return signal(G, state, options);
+}
+
+Tensor finished(Tensor O, MomentumState& state, const MomentumOptions& options) {
+  if (options.normalize() == Normalize::Rows && O.numel() > 0) {
+    const auto norm = [](const Tensor& X) { return at::linalg_vector_norm(X, 2, {-2, -1}, /*keepdim=*/true); };
+    Tensor& v = state.row_moment;
+    v.lerp_(O.square().mean(-1, /*keepdim=*/true), 1 - options.row_beta());  // v ← β₂v + (1−β₂)·mean of O²
+    const Tensor X = O / nonzero_or_one(v).sqrt();
+    O = X * (norm(O) / nonzero_or_one(norm(X)));
+  }
+  return O.mul_(scale_factor(options.scale(), O.sizes()));
 }
 
 }  // namespace prism

@@ -12,6 +12,14 @@ enum class ScaleRule { Moonlight, Spectral, None };
 
 double scale_factor(ScaleRule rule, at::IntArrayRef shape);
 
+// What is done to the rows of an update O before its scale.
+//   None  nothing
+//   Rows  each output row is divided by the root of a running mean of its squares (Li et al. 2025, "NorMuon"):
+//           v ← β₂v + (1−β₂)·mean of O² along the row;   O′ = O/√v,  rescaled so that ‖O′‖_F = ‖O‖_F
+//         As in the authors' code v is not bias-corrected: the factor would be the same for all rows, and the rescaling
+//         takes it out. Nothing is added to √v, and rows of zeros stay zero.
+enum class Normalize { None, Rows };
+
 // The methods built on a polar factor: how it is computed.
 class SpectralOptions : public MatrixOptions {
  public:
@@ -46,12 +54,14 @@ class MomentumOptions : public SpectralOptions {
   std::vector<Option> table() override;
   std::vector<Field> fields(at::IntArrayRef shape) const override;
 
-  bool can_be_captured() const override { return solver() == Solver::Gram; }
+  bool can_be_captured() const override { return solver() == Solver::Gram && normalize() == Normalize::None; }
 
   double momentum() const { return momentum_; }
   bool nesterov() const { return nesterov_; }
   bool bias_correction() const { return bias_correction_; }
   const ScaleRule& scale() const { return scale_; }
+  const Normalize& normalize() const { return normalize_; }
+  double row_beta() const { return row_beta_; }
 
  protected:
   using SpectralOptions::SpectralOptions;
@@ -63,12 +73,19 @@ class MomentumOptions : public SpectralOptions {
   bool nesterov_ = true;
   bool bias_correction_ = false;
   ScaleRule scale_ = ScaleRule::Moonlight;
+  Normalize normalize_ = Normalize::None;
+  double row_beta_ = kDefaultRowBeta;
+
+ private:
+  static constexpr double kDefaultRowBeta = 0.95;
 };
 
 struct MomentumState {
-  Tensor M;     // (B, …, m, n)
-  Tensor step;  // (B), undefined where nothing depends on it
+  Tensor M;           // (B, …, m, n)
+  Tensor step;        // (B), undefined where nothing depends on it
+  Tensor row_moment;  // (B, …, m, 1): v of Normalize::Rows, else undefined
 };
+MomentumState momentum_state(const State& state);
 
 // What is shaped and what it is compared with: T, and the prediction M of the gradient (D = G − M).
 struct Signal {
@@ -80,6 +97,9 @@ Signal advance(const Tensor& G, MomentumState& state, const MomentumOptions& opt
 
 // T = M, or (1−β)G + βM with Nesterov. With bias correction M/(1−βᵗ) stands for M in both.
 Signal signal(const Tensor& G, const MomentumState& state, const MomentumOptions& options);
+
+// The update scale(m, n)·O, its rows normalised where the options say so, which advances the state.
+Tensor finished(Tensor O, MomentumState& state, const MomentumOptions& options);
 
 template <class Self, class Base = SpectralOptions>
 class SpectralOptionsOf : public MatrixOptionsOf<Self, Base> {
@@ -96,11 +116,14 @@ class SpectralOptionsOf : public MatrixOptionsOf<Self, Base> {
 template <class Self>
 class MomentumOptionsOf : public SpectralOptionsOf<Self, MomentumOptions> {
  public:
-  using MomentumOptions::momentum, MomentumOptions::nesterov, MomentumOptions::bias_correction, MomentumOptions::scale;
+  using MomentumOptions::momentum, MomentumOptions::nesterov, MomentumOptions::bias_correction, MomentumOptions::scale,
+      MomentumOptions::normalize, MomentumOptions::row_beta;
   Self& momentum(double value) { return this->momentum_ = value, this->self(); }
   Self& nesterov(bool value) { return this->nesterov_ = value, this->self(); }
   Self& bias_correction(bool value) { return this->bias_correction_ = value, this->self(); }
   Self& scale(ScaleRule value) { return this->scale_ = value, this->self(); }
+  Self& normalize(Normalize value) { return this->normalize_ = value, this->self(); }
+  Self& row_beta(double value) { return this->row_beta_ = value, this->self(); }
 
  protected:
   using SpectralOptionsOf<Self, MomentumOptions>::SpectralOptionsOf;

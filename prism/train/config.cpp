@@ -187,6 +187,9 @@ void add_run_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(
       ConfigKey::integer("metrics.spectra_every", 0, "Steps between records of spectra, SNR and gain; 0: none.")
           .at_least(0));
+  keys.push_back(ConfigKey::boolean("metrics.norms", true,
+                                    "Record the norms of gradient, momentum, innovation, update and weights of each "
+                                    "type of hidden matrices at every step."));
   keys.push_back(ConfigKey::boolean("metrics.tensorboard", true, "Write TensorBoard event files."));
   keys.push_back(
       ConfigKey::string("run.device", kAuto, "cpu, cuda or cuda:N; auto: the first GPU where there is one."));

@@ -28,6 +28,16 @@ json numbers(const Tensor& tensor) {
   return row;
 }
 
+json norms_of(const std::vector<MatrixNorms>& list) {
+  json types = json::object();
+  for (const auto& norms : list) {
+    json& type = types[norms.type] = {{"G", rounded(norms.G)}, {"W", rounded(norms.W)}};
+    if (norms.M) type.update({{"M", rounded(*norms.M)}, {"D", rounded(*norms.D)}});
+    if (norms.O) type["O"] = rounded(*norms.O);
+  }
+  return types;
+}
+
 }  // namespace
 
 json to_json(const StepRecord& r) {
@@ -43,6 +53,7 @@ json to_json(const StepRecord& r) {
                {"optimizer_ms", r.optimizer_ms},
                {"tokens_per_s", r.tokens_per_s}};
   if (r.skipped) line.update({{"skipped", true}, {"culprit", r.culprit}});
+  if (!r.norms.empty()) line["norms"] = norms_of(r.norms);
   if (r.val_loss) line["val_loss"] = *r.val_loss;
   if (r.weight_norm) line["weight_norm"] = *r.weight_norm;
   return line;

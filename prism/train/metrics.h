@@ -9,6 +9,7 @@
 #include "prism/io/json_lines.h"
 #include "prism/optim/optimizer.h"
 #include "prism/report/event_writer.h"
+#include "prism/train/norms.h"
 
 namespace prism::train {
 
@@ -23,6 +24,7 @@ struct StepRecord {
   std::string batch;     // hash of the step's tokens
   bool skipped = false;  // the loss or the gradient was not finite, and the step changed nothing
   std::string culprit;   // then: the first operation, or else gradient, that is not finite, and in which sequence
+  std::vector<MatrixNorms> norms;  // of each type of hidden matrices; none on skipped steps and without metrics.norms
   std::optional<double> val_loss;
   std::optional<double> weight_norm;  // of all hidden matrices together, at evaluations
 

@@ -36,7 +36,10 @@ bool may_change(std::string_view key) {
 
 }  // namespace
 
-void refuse_other_run(const io::Config& wanted, const io::Config& stored, const fs::path& folder) {
+void refuse_other_run(const io::Config& wanted, const io::Config& written, const fs::path& folder) {
+  // Options that did not exist when it was written have their defaults.
+  auto stored = written;
+  resolve(stored, stored.integer("data.vocab"));
   std::vector<std::string> differences;
   for (const auto& key : wanted.table().keys()) {
     const auto& name = key.name();

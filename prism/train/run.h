@@ -51,8 +51,9 @@ RunResult run(const io::Config& config, const Dataset& dataset, const RunOptions
 // Throws prism::Error where the folder holds a run already.
 void refuse_existing_run(const std::filesystem::path& folder);
 
-// Throws prism::Error that names the keys in which two complete configurations differ, but for those that may.
-void refuse_other_run(const io::Config& wanted, const io::Config& stored, const std::filesystem::path& folder);
+// Throws prism::Error that names the keys in which two complete configurations differ, but for those that may. The
+// second is a run's own, perhaps written before the newest options existed.
+void refuse_other_run(const io::Config& wanted, const io::Config& written, const std::filesystem::path& folder);
 
 // The configuration an interrupted or finished run in this folder was made with; nothing where there is none.
 std::optional<io::Config> stored_config(const std::filesystem::path& folder);

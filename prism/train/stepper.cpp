@@ -20,6 +20,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kRest = 0;  // Mixed's first group: its first rule is that of the embeddings
+constexpr int64_t kOwnResults = 2;
 
 Mixed make_optimizer(const io::Config& config, const model::Qwen2& model) {
   const auto pair = optimizer_options(config);
@@ -46,7 +47,8 @@ Stepper::Stepper(const io::Config& config, model::Qwen2 model)
   host_tokens_ = at::empty({accumulate_, pass_sequences(), context_ + 1},
                            at::TensorOptions().dtype(at::kLong).pinned_memory(copies));
   tokens_ = copies ? at::empty(host_tokens_.sizes(), on_device.dtype(at::kLong)) : host_tokens_;
-  results_ = at::empty({2}, on_device.dtype(at::kDouble));
+  if (config.boolean("metrics.norms")) norms_.emplace(optimizer_);
+  results_ = at::empty({kOwnResults + (norms_ ? norms_->size() : 0)}, on_device.dtype(at::kDouble));
 }
 
 void Stepper::set_rates(double factor) {
@@ -67,10 +69,13 @@ void Stepper::work() {
   }
   const Tensor loss = at::stack(losses).to(at::kDouble).mean();
   const Tensor norm = clip_grad_norm(parameters_, clip_ > 0 ? clip_ : std::numeric_limits<double>::infinity());
-  results_.copy_(at::stack({loss, norm}));
+  const Tensor own = results_.narrow(0, 0, kOwnResults);
+  own.copy_(at::stack({loss, norm}));
+  if (norms_) norms_->before();
   work_->mark(DeviceWork::kBefore);
-  optimizer_.step_if(at::isfinite(results_).all());
+  optimizer_.step_if(at::isfinite(own).all());
   work_->mark(DeviceWork::kAfter);
+  if (norms_) results_.narrow(0, kOwnResults, norms_->size()).copy_(norms_->after());
 }
 
 void Stepper::launch(std::span<const int64_t> tokens, double factor) {
@@ -81,6 +86,7 @@ void Stepper::launch(std::span<const int64_t> tokens, double factor) {
   const auto prepare = [&] {
     if (!tokens_.is_same(host_tokens_)) tokens_.copy_(host_tokens_, /*non_blocking=*/true);
     optimizer_.write_scalars();
+    if (norms_) norms_->set_rate(record_.lr);
   };
   work_->run(
       prepare, [&] { work(); }, graph_);
@@ -93,6 +99,7 @@ StepRecord Stepper::finish() {
   record_.grad_norm = results[1].item<double>();
   record_.skipped = !std::isfinite(record_.loss) || !std::isfinite(record_.grad_norm);
   if (record_.skipped) record_.culprit = find_culprit();
+  if (norms_ && !record_.skipped) record_.norms = norms_->read(results.narrow(0, kOwnResults, norms_->size()));
   record_.optimizer_ms = work_->milliseconds();
   record_.step_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin_).count();
   record_.tokens_per_s = 1e3 * static_cast<double>(step_tokens()) / record_.step_ms;

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "prism/optim/mixed.h"
 #include "prism/train/device_work.h"
 #include "prism/train/metrics.h"
+#include "prism/train/norms.h"
 
 namespace prism::train {
 
@@ -28,7 +30,7 @@ class Stepper {
   // Begins a step on `train.batch` rows of `train.context` + 1 tokens, which may be overwritten when it returns.
   void launch(std::span<const int64_t> tokens, double factor);
 
-  // Waits for it: loss, lr, aux_lr, grad_norm, skipped, culprit and the timings of the record.
+  // Waits for it: loss, lr, aux_lr, grad_norm, norms, skipped, culprit and the timings of the record.
   StepRecord finish();
 
   void release_gradients();
@@ -57,7 +59,8 @@ class Stepper {
   std::vector<Tensor> parameters_;
   std::vector<double> peak_rates_;
   Tensor host_tokens_, tokens_;  // (accumulate, sequences, context + 1)
-  Tensor results_;               // loss and norm, on the device
+  std::optional<NormMeter> norms_;
+  Tensor results_;  // loss, norm of the gradient, and what `norms_` measures, on the device
   std::unique_ptr<DeviceWork> work_;
   StepRecord record_;
   std::chrono::steady_clock::time_point begin_;

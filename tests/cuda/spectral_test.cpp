@@ -123,6 +123,41 @@ TEST_F(SpectralStep,
   }
 }
 
+// T (TᵀT + γ²DᵀD)^(−1/2) by the n×n Gram and by the 2m×2m Gram of [T; γD]; odd sizes, and one that is a multiple of 8.
+TEST_F(SpectralStep, ThroughTheGramOfTheStackIsTheSameUpdate) {
+  const std::vector<std::array<int64_t, 2>> shapes = {{1, 7}, {5, 33}, {24, 128}, {65, 301}, {130, 700}};
+  for (const auto& steps : {kJordan, kMinimax}) {
+    const SpectralRule rule{.noisy = true,
+                            .gamma = {.value = 0.7},
+                            .steps = steps,
+                            .bound = steps.size() == 3 ? 1.05 : 1,
+                            .by_norm = steps.size() == 3};
+    const StepScalars scalars{.lr = {.value = 1}};
+    Problem direct(shapes), stacked(shapes);
+    for (size_t s = 0; s < shapes.size(); ++s) {
+      direct.stacks[s].left = stacked.stacks[s].left = false;
+      stacked.stacks[s].stacked = true;
+    }
+    const Problem start(shapes);
+    for (int t = 0; t < 2; ++t) {
+      direct.step(rule, scalars);
+      stacked.step(rule, scalars);
+    }
+    for (size_t s = 0; s < shapes.size(); ++s) {
+      const auto before = start.memory[s].W.values(), wanted = direct.memory[s].W.values(),
+                 got = stacked.memory[s].W.values();
+      double apart = 0, size = 0;
+      for (size_t i = 0; i < before.size(); ++i) {
+        apart += std::pow(wanted[i] - got[i], 2);
+        size += std::pow(wanted[i] - before[i], 2);
+      }
+      EXPECT_GT(size, 0) << s;
+      EXPECT_LT(std::sqrt(apart / size), 0.02) << s << ", " << steps.size() << " steps";
+      EXPECT_EQ(direct.memory[s].M.values(), stacked.memory[s].M.values());
+    }
+  }
+}
+
 TEST_F(SpectralStep, WithTheApplyFlagDownChangesNothing) {
   const SpectralRule rule{
       .noisy = true, .gamma = {.value = 1}, .averaged = true, .covariance_beta = 0.9, .steps = kJordan};

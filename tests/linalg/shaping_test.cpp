@@ -290,6 +290,30 @@ TEST(Tikhonov, DampsEverySingularValueByTheSameConstant) {  // σ → σ/√(σ�
   }
 }
 
+TEST(Tikhonov, TakesAGivenLambda) {  // σ → σ/√(σ² + λ), whatever the scale of T
+  for (const auto& [m, n] : kShapes) {
+    for (const double size : {1e-3, 1.0, 1e3}) {
+      const Tensor T = signal(m, n) * size;
+      const auto [U, sigma, Vh] = at::linalg_svd(T, /*full_matrices=*/false);
+      for (const double lambda : {0.0, 0.5}) {
+        const Tensor expected = (U * (sigma / (sigma.square() + lambda).sqrt())).matmul(Vh);
+        EXPECT_CLOSE(shape_tikhonov_absolute(T, lambda, with(0, Side::Auto, Solver::Exact).polar), expected, 1e-9);
+        EXPECT_CLOSE(shape_tikhonov_absolute(T, lambda, with(0).polar), expected, 1e-9);
+      }
+    }
+  }
+}
+
+TEST(Shaping, LongIsTheSideThatAutoIsNot) {
+  for (const auto& [m, n] : kShapes) {
+    const Tensor T = signal(m, n), D = noise(m, n);
+    const Side other = m >= n ? Side::Left : Side::Right;
+    EXPECT_TRUE(shape_momentum(T, D, with(0.7, Side::Long)).equal(shape_momentum(T, D, with(0.7, other))));
+    EXPECT_CLOSE(shape_momentum(T, D, with(0.7, Side::Long)), definition(T, D, 0.7, other), 1e-9);
+    EXPECT_EQ(resolved_side(Side::Long, m, n), other);
+  }
+}
+
 TEST(Shaping, RefusesImpossibleSettingsWithAClearMessage) {
   const Tensor T = signal(4, 3);
   const Tensor D = noise(4, 3);
@@ -319,6 +343,8 @@ TEST(Shaping, RefusesImpossibleSettingsWithAClearMessage) {
   EXPECT_MESSAGE(shape_with_covariance(T, wrong, wrong, split),
                  "shape_with_covariance: split precision needs solver 'gram' and a side other than 'both'");
   EXPECT_MESSAGE(shape_tikhonov(T, -0.5), "shape_tikhonov: damping must be finite and 0 or more, got -0.5");
+  EXPECT_MESSAGE(shape_tikhonov_absolute(T, -0.5),
+                 "shape_tikhonov_absolute: damping must be finite and 0 or more, got -0.5");
   EXPECT_MESSAGE(shape_tikhonov(T, 0.5, with(0, Side::Auto, Solver::Stacked).polar),
                  "shape_tikhonov: solver 'stacked' needs the innovation itself; use 'gram' or 'exact'");
 }

@@ -131,7 +131,7 @@ TEST(Prism, BiasCorrectionDividesTheMomentumBeforeInnovationAndNesterov) {
 
 TEST(Prism, FollowsTheStackedDefinitionOverTenSteps) {
   for (const auto& shape : kShapes) {
-    for (const Side side : {Side::Auto, Side::Left, Side::Right}) {
+    for (const Side side : {Side::Auto, Side::Left, Side::Right, Side::Long}) {
       for (const bool nesterov : {false, true}) {
         const auto W = parameter(random(shape, 1));
         Prism prism(NamedTensors{{"w", W}}, PrismOptions(0.1)
@@ -141,7 +141,8 @@ TEST(Prism, FollowsTheStackedDefinitionOverTenSteps) {
                                                 .side(side)
                                                 .nesterov(nesterov)
                                                 .weight_decay(0.3));
-        const bool left = side == Side::Left || (side == Side::Auto && shape[0] < shape[1]);
+        const bool wide = shape[0] < shape[1];
+        const bool left = side == Side::Left || (side == Side::Auto && wide) || (side == Side::Long && !wide);
         Replay run(W.detach());
         for (uint64_t t = 1; t <= 10; ++t) {
           W.mutable_grad() = random(shape, 100 + t);
@@ -227,6 +228,63 @@ TEST(Prism, AveragedCovarianceIsBiasCorrected) {  // Ĉ ← β₂Ĉ + (1−β₂
   }
 }
 
+// Refreshed at steps 1, 4, 7, … of each parameter by Ĉ ← β₂³Ĉ + (1−β₂³)DᵀD. The two parameters share a bucket and come
+// to count differently.
+TEST(Prism, RefreshesTheCovarianceEveryFewStepsOfEachParameter) {
+  constexpr double kBeta2 = 0.7;
+  constexpr int64_t kEvery = 3;
+  struct One {
+    Tensor W, C = torch::zeros({5, 5}, torch::kFloat64);
+    Replay run;
+    int64_t steps = 0, refreshes = 0;
+    explicit One(uint64_t seed) : W(parameter(random({8, 5}, seed))), run(W.detach()) {}
+  };
+  One ones[] = {One(1), One(2)};
+  Prism prism(NamedTensors{{"a", ones[0].W}, {"b", ones[1].W}}, PrismOptions(0.1)
+                                                                    .momentum(0.8)
+                                                                    .gamma(0.7)
+                                                                    .solver(Solver::Exact)
+                                                                    .covariance(CovarianceKind::Ema)
+                                                                    .covariance_beta(kBeta2)
+                                                                    .covariance_every(kEvery));
+  const double kept = std::pow(kBeta2, kEvery);
+  for (int64_t t = 1; t <= 12; ++t) {
+    for (size_t i = 0; i < 2; ++i) {
+      auto& [W, C, run, steps, refreshes] = ones[i];
+      W.mutable_grad() = Tensor();
+      if (i == 1 && (t == 2 || t == 6)) continue;
+      W.mutable_grad() = random({8, 5}, 100 * (i + 1) + static_cast<uint64_t>(t));
+      run.observe(W.grad(), 0.8, true);
+      if (steps++ % kEvery == 0) {
+        C = kept * C + (1 - kept) * run.D.mT().mm(run.D);
+        ++refreshes;
+      }
+      const auto noise = 0.49 * C / (1 - std::pow(kBeta2, static_cast<double>(kEvery * refreshes)));
+      run.W = run.W - 0.1 * moonlight(W) * run.T.mm(inverse_power_by_eigh(run.T.mT().mm(run.T) + noise, 2));
+    }
+    prism.step();
+    for (const auto& one : ones) EXPECT_CLOSE(one.W, one.run.W, 1e-7) << t;
+  }
+  EXPECT_EQ(ones[0].refreshes, 4);
+  EXPECT_EQ(ones[1].steps, 10);
+}
+
+TEST(Prism, LeavesTheCovarianceAloneBetweenRefreshes) {
+  for (const auto kind : {CovarianceKind::Ema, CovarianceKind::Sketch}) {
+    const NamedTensors parameters = {{"w", parameter(random({8, 5}, 1))}};
+    Prism prism(parameters, PrismOptions(0.1).covariance(kind).rank(3).covariance_every(4));
+    std::vector<std::map<std::string, Tensor>> states;
+    for (int64_t t = 1; t <= 5; ++t) {
+      set_gradients(parameters, t);
+      prism.step();
+      states.push_back(state_of(prism));
+    }
+    const std::string key = kind == CovarianceKind::Ema ? "state.w.covariance" : "state.w.sketch";
+    for (size_t t = 1; t < 4; ++t) EXPECT_TRUE(torch::equal(states[t].at(key), states[0].at(key))) << t;
+    EXPECT_FALSE(torch::equal(states[4].at(key), states[0].at(key)));
+  }
+}
+
 // Two optimizers over the same float64 gradients.
 void expect_same_path(const PrismOptions& first_options, const PrismOptions& second_options, double tolerance) {
   NamedTensors first;
@@ -246,7 +304,7 @@ void expect_same_path(const PrismOptions& first_options, const PrismOptions& sec
 }
 
 TEST(Prism, AverageWithoutMemoryIsTheInstantForm) {
-  for (const Side side : {Side::Auto, Side::Left, Side::Right, Side::Both}) {
+  for (const Side side : {Side::Auto, Side::Left, Side::Right, Side::Both, Side::Long}) {
     const auto options = PrismOptions(0.1).solver(Solver::Exact).side(side);
     expect_same_path(options, PrismOptions(options).covariance(CovarianceKind::Ema).covariance_beta(0), 1e-5);
   }
@@ -408,6 +466,54 @@ TEST(ScaleRules, SeeTheMatrixThatIsShaped) {
   EXPECT_NEAR(kernel.reshape({4, 27}).norm().item<double>(), 0.2 * std::sqrt(27.0) * 2, 1e-9);
 }
 
+// γ² at which γ²DᵀD is, on average, the noise left in T, for independent gradients (docs/optimizers.md).
+double natural_gamma_squared(double beta, bool nesterov) {
+  const double M = (1 - beta) / (1 + beta), D = 2 * beta * beta / (1 + beta);  // of the gradient's noise
+  return nesterov ? (std::pow(1 - beta * beta, 2) + std::pow(beta, 4) * M) / D : M / D;
+}
+
+TEST(NaturalGamma, IsTheNoiseOfTheOperandOverThatOfTheInnovation) {
+  EXPECT_NEAR(1 / natural_gamma_squared(0.95, false), 36, 0.5);
+  EXPECT_NEAR(1 / natural_gamma_squared(0.95, true), 30, 0.5);
+  const auto colour = random({6, 6}, 1);  // noise of another strength in every direction
+  for (const bool nesterov : {false, true}) {
+    for (const double beta : {0.8, 0.95}) {
+      const auto options = MuonOptions().momentum(beta).nesterov(nesterov);
+      MomentumState state{torch::zeros({1, 8, 6}, torch::kFloat64), {}, {}};
+      Tensor TT = torch::zeros({6, 6}, torch::kFloat64), DD = TT.clone();
+      torch::manual_seed(2);
+      for (int64_t t = 1; t <= 8000; ++t) {
+        const Tensor G = torch::randn({1, 8, 6}, torch::kFloat64).matmul(colour);
+        const Signal signal = advance(G, state, options);
+        if (t <= 200) continue;  // the momentum fills
+        const Tensor D = G - signal.M;
+        TT += signal.T[0].mT().mm(signal.T[0]);
+        DD += D[0].mT().mm(D[0]);
+      }
+      EXPECT_CLOSE(TT, natural_gamma_squared(beta, nesterov) * DD, 0.05) << beta << nesterov;
+    }
+  }
+}
+
+TEST(NaturalGamma, HalvesTheEnergyOfPureNoise) {
+  const double gamma = std::sqrt(natural_gamma_squared(0.95, true));
+  for (const auto& [damping, energy] :
+       std::vector<std::pair<double, double>>{{gamma, 0.5}, {1, gamma * gamma / (1 + gamma * gamma)}}) {
+    const NamedTensors parameters = {{"w", parameter(torch::zeros({256, 6}, torch::kFloat64))}};
+    Prism prism(parameters, PrismOptions(0.1).gamma(damping).solver(Solver::Exact).covariance(CovarianceKind::Ema));
+    double sum = 0;
+    int64_t count = 0;
+    for (int64_t t = 1; t <= 400; ++t) {
+      set_gradients(parameters, t);
+      prism.step();
+      if (t < 100 || t % 50 != 0) continue;  // steps that have little in common
+      sum += prism.spectra().front().spectrum.gain.square().mean().item<double>();
+      ++count;
+    }
+    EXPECT_NEAR(sum / static_cast<double>(count), energy, 0.1 * energy) << damping;
+  }
+}
+
 TEST(Spectra, FollowTheGainLawWithTheExactSolver) {
   for (const auto kind : {CovarianceKind::Instant, CovarianceKind::Ema}) {
     for (const auto& shape : std::vector<std::vector<int64_t>>{{8, 5}, {5, 8}}) {
@@ -464,6 +570,87 @@ TEST(Spectra, NeedTheGradientsOfTheStep) {
   const auto message = message_of([&] { prism.spectra(); });
   EXPECT_NE(message.find("spectra: no matrix has a gradient; call it between step() and zero_grad()"),
             std::string::npos);
+}
+
+TEST(TikhonovMuon, TakesThePapersAbsoluteDamping) {  // M (MᵀM + λI)^(−1/2), σ/√(σ² + λ)
+  constexpr double kLambda = 0.3;
+  for (const auto& shape : kShapes) {
+    const auto W = parameter(random(shape, 1));
+    TikhonovMuon optimizer(
+        NamedTensors{{"w", W}},
+        TikhonovMuonOptions(0.1).momentum(0.8).nesterov(false).solver(Solver::Exact).damping_absolute(kLambda));
+    Replay run(W.detach());
+    for (uint64_t t = 1; t <= 4; ++t) {
+      W.mutable_grad() = random(shape, 100 + t) * std::pow(10., static_cast<double>(t) - 2);
+      run.observe(W.grad(), 0.8, false);
+      optimizer.step();
+      const auto [U, S, Vh] = torch::linalg_svd(run.M, /*full_matrices=*/false);
+      run.W = run.W - 0.1 * moonlight(W) * torch::matmul(U * (S / (S.square() + kLambda).sqrt()), Vh);
+      EXPECT_CLOSE(W, run.W, 1e-9) << W.sizes() << t;
+    }
+  }
+}
+
+// NorMuon, element by element: v ← β₂v + (1−β₂)·mean of O² along the row, O/√v, rescaled to ‖O‖_F.
+TEST(Normalize, DividesRowsByTheRootMeanOfTheirSquares) {
+  constexpr double kBeta2 = 0.6;
+  for (const double gamma : {0.0, 0.7}) {
+    for (const auto& shape : kShapes) {
+      const auto start = random(shape, 1);
+      const auto W = parameter(start);
+      const NamedTensors parameters = {{"w", W}};
+      std::unique_ptr<Optimizer> optimizer;
+      if (gamma == 0)
+        optimizer = std::make_unique<Muon>(
+            parameters,
+            MuonOptions(0.1).momentum(0.8).solver(Solver::Exact).normalize(Normalize::Rows).row_beta(kBeta2));
+      else
+        optimizer = std::make_unique<Prism>(parameters, PrismOptions(0.1)
+                                                            .momentum(0.8)
+                                                            .gamma(gamma)
+                                                            .solver(Solver::Exact)
+                                                            .normalize(Normalize::Rows)
+                                                            .row_beta(kBeta2));
+      Replay run(start);
+      std::vector<double> v(shape[0], 0.);
+      for (uint64_t t = 1; t <= 5; ++t) {
+        W.mutable_grad() = random(shape, 100 + t);
+        run.observe(W.grad(), 0.8, true);
+        optimizer->step();
+        Tensor O = stacked_oracle(run.T, run.D, gamma, shape[0] < shape[1]).contiguous();
+        const double before = O.norm().item<double>();
+        auto rows = O.accessor<double, 2>();
+        for (int64_t i = 0; i < shape[0]; ++i) {
+          double mean = 0;
+          for (int64_t j = 0; j < shape[1]; ++j) mean += rows[i][j] * rows[i][j] / static_cast<double>(shape[1]);
+          v[i] = kBeta2 * v[i] + (1 - kBeta2) * mean;
+          for (int64_t j = 0; j < shape[1]; ++j) rows[i][j] /= std::sqrt(v[i]);
+        }
+        run.W = run.W - 0.1 * moonlight(W) * O * (before / O.norm().item<double>());
+        EXPECT_CLOSE(W, run.W, 1e-9) << W.sizes() << t;
+      }
+      const auto state = state_of(*optimizer).at("state.w.row_moment");
+      EXPECT_CLOSE(state.flatten(), torch::tensor(v, torch::kFloat64), 1e-9);
+    }
+  }
+}
+
+TEST(Normalize, KeepsRowsOfZerosAndTheNormOfTheUpdate) {
+  const auto start = random({6, 4}, 1);
+  const auto W = parameter(start), V = parameter(start);
+  Muon rows(NamedTensors{{"w", W}}, MuonOptions(0.1).normalize(Normalize::Rows));
+  Muon plain(NamedTensors{{"w", V}}, MuonOptions(0.1));
+  for (uint64_t t = 1; t <= 3; ++t) {
+    const Tensor before = W.detach().clone(), other = V.detach().clone();
+    W.mutable_grad() = random({6, 4}, 100 + t);
+    W.mutable_grad()[2].zero_();
+    V.mutable_grad() = W.grad().clone();
+    rows.step();
+    plain.step();
+    EXPECT_TRUE(torch::equal(W.detach()[2], start[2]));
+    EXPECT_NEAR((W - before).norm().item<double>(), (V - other).norm().item<double>(), 1e-12);
+    EXPECT_FALSE(torch::allclose(W - before, V - other));
+  }
 }
 
 TEST(TikhonovMuon, DampsEverySingularValueAlike) {  // σ/√(σ² + δ), δ = damping · mean σ²

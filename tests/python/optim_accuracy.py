@@ -37,12 +37,17 @@ def signal_of(G, M):
     return (1 - BETA) * G + BETA * M, G - M
 
 
-def stacked(T, D, gamma):
-    """[T; γD] with the shorter side along the columns."""
+def stacked(T, D, gamma, side="auto"):
+    """[T; γD] with the shorter side along the columns; for the side "right" of a wide matrix, n > 2m, [T; γD] lying down."""
+    if side == "right" and T.shape[1] > 2 * T.shape[0]:
+        return torch.cat([T, gamma * D]).T
     return torch.cat([T, gamma * D]) if T.shape[0] >= T.shape[1] else torch.cat([T.T, gamma * D.T])
 
 
-def unstacked(S, like):
+def unstacked(S, like, side="auto"):
+    """T's part of a function of the stack."""
+    if side == "right" and like.shape[1] > 2 * like.shape[0]:
+        return S.T[: like.shape[0]]
     top = S[: max(like.shape)]
     return top if like.shape[0] >= like.shape[1] else top.T
 
@@ -50,9 +55,9 @@ def unstacked(S, like):
 class Exact:
     """Functions of the singular values of [T; γD] in float64, T's part of the result."""
 
-    def __init__(self, T, D, gamma):
-        self.T = T
-        S = stacked(T, D, gamma)
+    def __init__(self, T, D, gamma, side="auto"):
+        self.T, self.side = T, side
+        S = stacked(T, D, gamma, side)
         Q, R = torch.linalg.qr(S / S.norm())
         U, self.sigma, self.Vh = torch.linalg.svd(R)
         self.U = Q @ U
@@ -69,17 +74,17 @@ class Exact:
         return self._with((self.sigma > 1e-13).double())
 
     def _with(self, sigma):
-        return unstacked((self.U * sigma) @ self.Vh, self.T)
+        return unstacked((self.U * sigma) @ self.Vh, self.T, self.side)
 
 
-def literal_bf16(T, D, gamma):
+def literal_bf16(T, D, gamma, side="auto"):
     """Jordan's iteration on the stack with everything in bfloat16, as Muon is usually run."""
-    X = stacked(T, D, gamma).bfloat16()
+    X = stacked(T, D, gamma, side).bfloat16()
     X = X / X.norm()
     for a, b, c in SETS["jordan"][0]:
         A = X.T @ X
         X = a * X + X @ (b * A + c * A @ A)
-    return unstacked(X, T).double()
+    return unstacked(X, T, side).double()
 
 
 def error(actual, expected):

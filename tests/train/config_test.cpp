@@ -4,9 +4,11 @@
 
 #include <map>
 #include <set>
+#include <sstream>
 
 #include "prism/io/error.h"
 #include "prism/optim/registry.h"
+#include "prism/train/run.h"
 #include "tests/train/helpers.h"
 
 using namespace prism;
@@ -103,6 +105,25 @@ TEST(TrainConfig, KeepsTheRateOfTheRestWhenItIsWrittenAndReadBack) {
   train::resolve(now, 500);
   EXPECT_EQ(before.value("optimizer.aux_lr"), now.value("optimizer.aux_lr"));
   EXPECT_EQ(before.value("optimizer.aux_ratio"), now.value("optimizer.aux_ratio"));
+}
+
+TEST(TrainConfig, AFileFromBeforeAnOptionExistedIsOfTheSameRun) {
+  for (const auto& name : optimizer_names()) {
+    auto config = with({"optimizer.name=" + name, "data.path=x", "run.out=y"});
+    train::resolve(config, 500);
+    std::istringstream lines(config.to_toml());
+    std::string old;
+    for (std::string line; std::getline(lines, line);) {
+      bool is_new = false;
+      for (const char* key : {"aux_ratio", "covariance_every", "normalize", "row_beta", "damping_absolute"})
+        is_new |= line.starts_with(std::string(key) + " =");
+      if (!is_new) old += line + "\n";
+    }
+    auto written = make_config();
+    written.read_toml(old, "written");
+    EXPECT_EQ(io::message_of<Error>([&] { train::refuse_other_run(config, written, "y"); }), "nothing was thrown")
+        << name;
+  }
 }
 
 TEST(TrainConfig, RefusesAnOptionTheOptimizerDoesNotHave) {

@@ -3,8 +3,11 @@
 #include <ATen/Context.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
+#include <map>
 
+#include "prism/optim/spectral.h"
 #include "prism/train/checkpoint.h"
 #include "prism/train/trainer.h"
 #include "tests/train/helpers.h"
@@ -54,6 +57,7 @@ void expect_equal_steps(Trainer& left, Trainer& right, int64_t first, int64_t la
     EXPECT_EQ(a.loss, b.loss) << step;
     EXPECT_EQ(a.grad_norm, b.grad_norm) << step;
     EXPECT_EQ(a.lr, b.lr) << step;
+    EXPECT_EQ(train::to_json(a)["norms"], train::to_json(b)["norms"]) << step;
   }
 }
 
@@ -62,6 +66,8 @@ TEST_F(CudaTrainer, ReplaysTheEagerStepBitForBit) {
            {"optimizer.name=prism"},
            {"optimizer.name=prism", "optimizer.covariance=ema", "train.accumulate=2"},
            {"optimizer.name=prism", "optimizer.gamma_schedule=linear", "model.recompute=true"},
+           {"optimizer.side=right",
+            "model.kv_heads=1"},  // 32×128 and 128×192: through the Gram of the stack and directly
            {"optimizer.name=muon", "optimizer.coefficients=minimax9"},
            {"optimizer.name=adamw"}}) {
     auto without = settings;
@@ -71,6 +77,32 @@ TEST_F(CudaTrainer, ReplaysTheEagerStepBitForBit) {
     EXPECT_TRUE(replayed.stepper().is_graph()) << settings.front();
     EXPECT_FALSE(eager.stepper().is_graph());
     expect_equal(replayed, eager);
+  }
+}
+
+TEST_F(CudaTrainer, ReplayedNormsAreThoseOfTheTensors) {
+  Trainer trainer = make({"optimizer.weight_decay=0.1", "optimizer.momentum=0.9"});
+  for (int64_t step = 1; step <= 4; ++step) trainer.step(step);
+  ASSERT_TRUE(trainer.stepper().is_graph());
+  std::map<std::string, at::Tensor> before;
+  for (const auto& [name, tensor] : trainer.model().named_parameters()) before[name] = tensor.detach().to(at::kDouble);
+  const auto record = trainer.step(5);
+  std::map<std::string, at::Tensor> state;
+  for (const auto& [name, tensor] : trainer.optimizer().snapshot().tensors) state[name] = tensor.to(at::kDouble);
+  ASSERT_EQ(record.norms.size(), 7U);
+  for (const auto& norms : record.norms) {
+    double G = 0, M = 0, D = 0, O = 0, W = 0;
+    for (const auto& [name, tensor] : trainer.model().named_parameters()) {
+      if (name.find(norms.type + ".weight") == std::string::npos) continue;
+      const auto square = [](const at::Tensor& X) { return X.square().sum().item<double>(); };
+      const at::Tensor now = tensor.detach().to(at::kDouble), g = tensor.grad().to(at::kDouble);
+      const at::Tensor& m = state.at("state." + name + ".momentum");
+      const double scale = record.lr * scale_factor(ScaleRule::Moonlight, now.sizes());
+      G += square(g), M += square(m), D += square(g - m), W += square(now);
+      O += square((before.at(name) * (1 - record.lr * 0.1) - now) / scale);
+    }
+    const auto near = [](double measured, double square) { EXPECT_NEAR(measured, std::sqrt(square), 1e-4 * measured); };
+    near(norms.G, G), near(*norms.M, M), near(*norms.D, D), near(*norms.O, O), near(norms.W, W);
   }
 }
 
@@ -141,7 +173,9 @@ TEST_F(CudaTrainer, StepsThatCannotBeCapturedStillTrain) {
   for (const std::vector<std::string>& settings :
        std::vector<std::vector<std::string>>{{"optimizer.name=soap"},
                                              {"optimizer.name=prism", "optimizer.solver=exact"},
-                                             {"optimizer.side=right", "model.kv_heads=1"}}) {
+                                             {"optimizer.side=long", "model.mlp=320"},
+                                             {"optimizer.covariance=ema", "optimizer.covariance_every=2"},
+                                             {"optimizer.normalize=rows"}}) {
     Trainer trainer = make(settings);
     const double first = trainer.step(1).loss;
     for (int64_t step = 2; step <= 8; ++step) trainer.step(step);

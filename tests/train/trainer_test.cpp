@@ -5,7 +5,9 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 
+#include "prism/optim/spectral.h"
 #include "prism/train/checkpoint.h"
 #include "tests/train/helpers.h"
 
@@ -54,6 +56,72 @@ TEST_F(TrainerTest, FollowsTheScheduleForBothRates) {
   EXPECT_DOUBLE_EQ(peak.lr, 0.1);
   EXPECT_DOUBLE_EQ(peak.aux_lr, 0.01);
   EXPECT_DOUBLE_EQ(trainer.step(12).lr, 0.01);
+}
+
+// Joint norms over the layers, from copies in float64.
+TEST_F(TrainerTest, RecordsTheNormsOfEachTypeOfMatrices) {
+  const std::map<std::string, std::string> cases = {{"prism", "optimizer.gamma=0.5"},
+                                                    {"muon", "optimizer.bias_correction=true"},
+                                                    {"tikhonovmuon", "optimizer.scale=spectral"},
+                                                    {"adamw", "optimizer.weight_decay=0.2"}};
+  for (const auto& [name, setting] : cases) {
+    const auto config = completed(
+        small_.config({"optimizer.name=" + name, setting, "optimizer.weight_decay=0.1", "train.clip=0.5"}), dataset_);
+    auto trainer = make_trainer(config, dataset_);
+    trainer.step(1);
+    std::map<std::string, at::Tensor> before;
+    for (const auto& [key, tensor] : trainer.optimizer().snapshot().tensors) before[key] = tensor.to(at::kDouble);
+    for (const auto& [key, tensor] : trainer.model().named_parameters()) before[key] = tensor.detach().to(at::kDouble);
+    const auto record = trainer.step(2);
+    const auto options = train::optimizer_options(config).matrices;
+    const auto* spectral = dynamic_cast<const MomentumOptions*>(options.get());
+
+    std::map<std::string, std::map<std::string, double>> squares;
+    for (const auto& [key, tensor] : trainer.model().named_parameters()) {
+      const auto end = key.find("_proj.weight");
+      if (end == std::string::npos) continue;
+      auto& type = squares[key.substr(key.rfind('.', end) + 1, end - key.rfind('.', end) - 1) + "_proj"];
+      const at::Tensor W = tensor.detach().to(at::kDouble), G = tensor.grad().to(at::kDouble);
+      const auto add = [&](const char* quantity, const at::Tensor& X) {
+        type[quantity] += X.square().sum().item<double>();
+      };
+      add("G", G);
+      add("W", W);
+      // The update from the rule itself, on the state before the step.
+      State state;
+      for (const auto& field : options->fields(W.sizes()))
+        state.add(field.name, before.at("state." + key + "." + field.name).clone().unsqueeze(0));
+      const at::Tensor U = options->direction(G.unsqueeze(0), state)[0];
+      add("O", spectral == nullptr ? U : U / scale_factor(spectral->scale(), W.sizes()));
+      if (spectral == nullptr) continue;
+      at::Tensor M = before.at("state." + key + ".momentum") * 0.95 + G * 0.05;
+      if (spectral->bias_correction()) M = M / (1 - 0.95 * 0.95);
+      add("M", M);
+      add("D", G - M);
+    }
+    EXPECT_EQ(squares.size(), 7U);
+    const auto line = train::to_json(record).at("norms");
+    ASSERT_EQ(line.size(), squares.size()) << line;
+    for (const auto& [type, quantities] : squares) {
+      ASSERT_EQ(line.at(type).size(), quantities.size()) << name << line;
+      for (const auto& [quantity, square] : quantities) {
+        const double tolerance = quantity == "O" ? 2e-4 : 2e-5;  // Newton-Schulz in float32
+        EXPECT_NEAR(line[type][quantity].get<double>(), std::sqrt(square), tolerance * std::sqrt(square))
+            << name << " " << type << " " << quantity;
+      }
+    }
+  }
+}
+
+TEST_F(TrainerTest, RecordsNoNormsOfASkippedStepOrWithoutTheKey) {
+  auto trainer = make_trainer(completed(small_.config({"metrics.norms=false"}), dataset_), dataset_);
+  EXPECT_FALSE(train::to_json(trainer.step(1)).contains("norms"));
+  auto other = make_trainer(completed(small_.config(), dataset_), dataset_);
+  EXPECT_TRUE(train::to_json(other.step(1)).contains("norms"));
+  const at::NoGradGuard no_grad;
+  other.model().named_parameters()[5].second.view(-1)[3].fill_(std::numeric_limits<float>::quiet_NaN());
+  const at::AutoGradMode enabled(true);
+  EXPECT_FALSE(train::to_json(other.step(2)).contains("norms"));
 }
 
 TEST_F(TrainerTest, AStepThatIsNotFiniteChangesNothingAndNamesTheOperation) {

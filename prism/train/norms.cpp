@@ -1,0 +1,123 @@
+#include "prism/train/norms.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_div.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/_foreach_sub.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+
+#include "prism/optim/spectral.h"
+
+namespace prism::train {
+namespace {
+
+constexpr size_t kMatrices = 1;  // Mixed's second group: the rules before it are those of the rest
+
+// "model.layers.3.self_attn.q_proj.weight" → "q_proj".
+std::string type_of(std::string name) {
+  if (name.ends_with(".weight")) name.resize(name.size() - std::string(".weight").size());
+  return name.substr(name.rfind('.') + 1);
+}
+
+const MomentumOptions* momentum_options(const Mixed& optimizer) {
+  return dynamic_cast<const MomentumOptions*>(&optimizer.group_options(kMatrices));
+}
+
+}  // namespace
+
+NormMeter::NormMeter(const Mixed& optimizer)
+    : optimizer_(optimizer), has_momentum_(momentum_options(optimizer) != nullptr) {
+  const auto names = optimizer.names().at(kMatrices);
+  const auto& parameters = optimizer.param_groups()[kMatrices].params();
+  std::vector<std::vector<size_t>> places;
+  for (size_t p = 0; p < names.size(); ++p) {
+    const auto type = type_of(names[p]);
+    size_t t = 0;
+    while (t < types_.size() && types_[t].name != type) ++t;
+    if (t == types_.size()) {
+      const double scale =
+          has_momentum_ ? scale_factor(momentum_options(optimizer)->scale(), parameters[p].sizes()) : 1;
+      types_.push_back({type, scale});
+      places.emplace_back();
+    }
+    places[t].push_back(p);
+  }
+  const auto count = static_cast<int64_t>(types_.size());
+  members_ = at::zeros({count, static_cast<int64_t>(names.size())}, at::kDouble);
+  for (int64_t t = 0; t < count; ++t) {
+    members_[t].narrow(0, static_cast<int64_t>(places_.size()), static_cast<int64_t>(places[t].size())).fill_(1);
+    places_.insert(places_.end(), places[t].begin(), places[t].end());
+  }
+  members_ = members_.to(parameters.front().device());
+  keep_ = at::empty({}, parameters.front().options().requires_grad(false));
+}
+
+int64_t NormMeter::size() const { return (has_momentum_ ? kD + 1 : kW + 1) * static_cast<int64_t>(types_.size()); }
+
+std::vector<Tensor> NormMeter::ordered(const std::vector<Tensor>& of_group) const {
+  std::vector<Tensor> list;
+  for (const size_t place : places_) list.push_back(of_group[place]);
+  return list;
+}
+
+void NormMeter::set_rate(double lr) {
+  const Options& options = optimizer_.group_options(kMatrices);
+  lr_ = lr;
+  keep_.fill_(options.couples_decay() ? 1 : 1 - lr * options.weight_decay());
+}
+
+void NormMeter::before() {
+  const at::NoGradGuard no_grad;
+  decayed_ = at::_foreach_mul(ordered(optimizer_.param_groups()[kMatrices].params()), keep_);
+}
+
+std::vector<Tensor> NormMeter::momenta() const {
+  const MomentumOptions& options = *momentum_options(optimizer_);
+  const auto M = ordered(optimizer_.group_state(kMatrices, "momentum"));
+  if (!options.bias_correction()) return M;
+  const Tensor step = optimizer_.group_state(kMatrices, "step").front();  // all matrices have taken the same steps
+  return at::_foreach_div(M, (1 - at::pow(options.momentum(), step.to(at::kDouble))).to(M.front().scalar_type()));
+}
+
+Tensor NormMeter::after() {
+  const at::NoGradGuard no_grad;
+  const auto W = ordered(optimizer_.param_groups()[kMatrices].params());
+  std::vector<Tensor> G, norms;
+  for (const auto& weight : W) G.push_back(weight.grad());
+  const auto measure = [&](const std::vector<Tensor>& matrices) {
+    for (auto& norm : at::_foreach_norm(matrices, 2, at::kFloat)) norms.push_back(std::move(norm));
+  };
+  measure(G);
+  at::_foreach_sub_(decayed_, W);
+  measure(decayed_);
+  decayed_.clear();  // its memory serves for the innovations
+  measure(W);
+  if (has_momentum_) {
+    const auto M = momenta();
+    measure(M);
+    measure(at::_foreach_sub(G, M));
+  }
+  const Tensor squares = at::stack(norms).to(at::kDouble).square().view({-1, 1, members_.size(1)});
+  return squares.mul(members_).sum(-1).sqrt().flatten();
+}
+
+std::vector<MatrixNorms> NormMeter::read(const Tensor& values) const {
+  const Tensor host = values.cpu();
+  const auto at = [&](Quantity quantity, size_t type) {
+    return host.const_data_ptr<double>()[quantity * types_.size() + type];
+  };
+  std::vector<MatrixNorms> result;
+  for (size_t t = 0; t < types_.size(); ++t) {
+    auto& norms = result.emplace_back(MatrixNorms{.type = types_[t].name, .G = at(kG, t), .W = at(kW, t)});
+    if (has_momentum_) norms.M = at(kM, t), norms.D = at(kD, t);
+    if (lr_ > 0) norms.O = at(kO, t) / (lr_ * types_[t].scale);
+  }
+  return result;
+}
+
+}  // namespace prism::train
