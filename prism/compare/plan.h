@@ -27,8 +27,8 @@ struct PlannedRun {
 };
 
 // Who is compared with whom, and at what. Names that are neither an optimizer nor explained by [compare.override.NAME],
-// empty or repeated lists, and overrides that would give one of them another start, other data or another measure than
-// the rest are refused with the place they were given at.
+// empty or repeated lists, and overrides that would give one of them another start, other or more data or another measure
+// than the rest are refused with the place they were given at.
 class Plan {
  public:
   explicit Plan(const io::Config& config);

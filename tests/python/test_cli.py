@@ -180,6 +180,7 @@ MISTAKES["compare"] = [
     (f"{COMPARE} --set compare.baseline=soap", "compare.baseline.*expected one of prism, muon"),
     (f"{COMPARE} --set compare.override.ssd.optimizer.name=ssd", "no such name in compare.optimizers"),
     (f"{COMPARE} --set compare.override.muon.optimizer.gamma=2", "muon has no such option"),
+    (f"{COMPARE} --set compare.override.muon.train.steps=9", "train.steps: must be the same for all that are compared"),
     (f"{COMPARE} --set model.heads=3", "heads"),
     (f"{COMPARE} --set data.path={{binary}}", "binary data"),
     (f"{COMPARE} --set run.device=tpu", "run.device"),
