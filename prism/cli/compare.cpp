@@ -52,7 +52,7 @@ int compare_optimizers(const ConfigOptions& options) {
   options.apply(config);
   const compare::Plan plan(config);
   ProgressLine line;
-  const auto dataset = open_dataset(config, line);
+  const auto dataset = open_dataset(config, line, compare::check_folder(plan));
   const Interrupt interrupt;
   compare::CompareOptions run;
   run.stop = &interrupt.signal();

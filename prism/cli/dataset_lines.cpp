@@ -28,7 +28,8 @@ std::string progress_text(const data::Progress& p) {
                      in_bytes(total), p.mb_per_s, in_time(p.eta_s), documents);
 }
 
-train::Dataset open_dataset(const io::Config& config, ProgressLine& line) {
+train::Dataset open_dataset(const io::Config& config, ProgressLine& line,
+                            const std::optional<train::TrainedData>& trained) {
   const std::filesystem::path out = config.string("run.out");
   { const data::OutputFolder can_be_written(out); }  // or say so before hours of work
   train::DatasetProgress progress;
@@ -38,9 +39,10 @@ train::Dataset open_dataset(const io::Config& config, ProgressLine& line) {
   progress.shards = [&](const data::Progress& p) {
     if (line.due()) line.update(progress_text(p));
   };
+  progress.note = [&](const std::string& text) { line.note(text); };
   const auto cache =
       config.is("data.cache", "auto") ? out / "data" : std::filesystem::path(config.string("data.cache"));
-  auto dataset = train::open_dataset(config, cache, progress);
+  auto dataset = train::open_dataset(config, cache, progress, trained);
   const auto& identity = dataset.train.identity();
   line.note(fmt::format("data: {} training tokens, {} held out, vocabulary {}", grouped(dataset.train.tokens()),
                         grouped(dataset.val.tokens()), grouped(dataset.tokenizer.size())));

@@ -11,6 +11,7 @@
 #include "prism/io/error.h"
 #include "prism/train/config.h"
 #include "prism/train/run.h"
+#include "prism/train/run_folder.h"
 
 namespace prism::cli {
 namespace {
@@ -66,17 +67,20 @@ int train(const TrainOptions& options) {
     fmt::print(
         "# Configuration keys\n\n"
         "Printed by `prism train --list-keys`. A key is given in the file of `--config` or with `--set key=value`;\n"
-        "`[compare.override.NAME]` gives those of `optimizer`, `schedule`, `checkpoint` and `metrics`, and `compare.lr`,\n"
-        "`train.clip`, `train.accumulate`, `train.graph` and `model.recompute`, again for one name of `compare.optimizers`.\n\n{}",
+        "`[compare.override.NAME]` gives those of `optimizer`, `schedule`, `checkpoint` and `metrics`, and "
+        "`compare.lr`,\n"
+        "`train.clip`, `train.accumulate`, `train.graph` and `model.recompute`, again for one name of "
+        "`compare.optimizers`.\n\n{}",
         train::config_table().markdown());
     return 0;
   }
   const auto config = configuration(options);
   const auto folder = config.string("run.out");
   train::check(config);
-  if (!options.resume) train::refuse_existing_run(folder);
+  train::expect_place_for_run(folder, options.resume);
+  train::check_resume(config);
   ProgressLine line;
-  const auto dataset = open_dataset(config, line);
+  const auto dataset = open_dataset(config, line, train::trained_data(folder));
   const Interrupt interrupt;
   train::RunOptions run;
   run.resume = options.resume;

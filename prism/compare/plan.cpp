@@ -140,6 +140,16 @@ std::vector<PlannedRun> Plan::sweep() const {
   return runs;
 }
 
+std::vector<PlannedRun> Plan::possible_runs() const {
+  std::vector<PlannedRun> runs;
+  for (size_t i = 0; i < contenders_.size(); ++i) {
+    for (const double lr : contenders_[i].rates) {
+      for (const auto seed : seeds_) runs.push_back(run(i, lr, seed));
+    }
+  }
+  return runs;
+}
+
 size_t Plan::total_runs() const {
   size_t runs = contenders_.size() * (seeds_.size() - 1);
   for (const auto& contender : contenders_) runs += contender.rates.size();

@@ -397,6 +397,7 @@ OptimizerPair optimizer_options(const Config& config) {
 }
 
 void resolve(Config& config, int64_t vocab) {
+  config.reset("compare");
   auto model = model_config(config, vocab);
   for (const auto& [key, size] : sizes_of(model)) fill(config, key, *size);
   fill(config, "model.rope_theta", model.rope_theta);

@@ -30,7 +30,8 @@ struct OptimizerPair {
 OptimizerPair optimizer_options(const io::Config& config);
 
 // Writes what "auto" stood for into the configuration: model numbers, the chosen optimizer's options, context, decay,
-// and the vocabulary of the tokenizer that was found or trained.
+// and the vocabulary of the tokenizer that was found or trained. Drops the keys of [compare], which concern no single
+// run.
 void resolve(io::Config& config, int64_t vocab);
 
 // Checks what needs no data and no model: numbers that must fit together, the optimizer's options.

@@ -101,6 +101,40 @@ text::Tokenizer tokenizer_of(const io::Config& config, const data::Corpus& corpu
   return tokenizer;
 }
 
+// The tokenizer of a run that is resumed. One that is named must still have its tokens.
+text::Tokenizer tokenizer_of(const io::Config& config, const TrainedData& trained) {
+  auto tokenizer = text::Tokenizer::load(trained.tokenizer);
+  if (const auto given = given_tokenizer(config); given && fs::exists(*given)) {
+    if (const auto named = load_tokenizer(config, *given); named.hash() != tokenizer.hash()) return named;
+  }
+  return tokenizer;
+}
+
+data::BuildOptions build_options(const io::Config& config) {
+  data::BuildOptions options;
+  options.held_out.fraction = config.real("data.held_out");
+  options.workers = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  return options;
+}
+
+// Returns the recipe of the shards in a folder; nothing where either split is missing.
+std::optional<std::string> recipe_of(const fs::path& folder) {
+  if (!data::has_shards(folder, "train") || !data::has_shards(folder, "val")) return std::nullopt;
+  return data::read_identity(folder, "train").recipe;
+}
+
+bool is_text_gone(const io::Config& config) {
+  for (const auto& path : config.strings("data.path")) {
+    if (path != kTorchSources && !fs::exists(path)) return true;
+  }
+  return false;
+}
+
+Dataset from_shards(text::Tokenizer tokenizer, const fs::path& folder) {
+  const auto hash = tokenizer.hash();
+  return {std::move(tokenizer), data::Shards(folder, "train", hash), data::Shards(folder, "val", hash)};
+}
+
 }  // namespace
 
 fs::path torch_folder() {
@@ -125,7 +159,8 @@ data::Encoder encoder_for(const text::Tokenizer& tokenizer, const std::string& w
           tokenizer.hash(), tokenizer.size(), *end};
 }
 
-Dataset open_dataset(const io::Config& config, const fs::path& folder, const DatasetProgress& progress) {
+Dataset open_dataset(const io::Config& config, const fs::path& folder, const DatasetProgress& progress,
+                     const std::optional<TrainedData>& trained) {
   if (const auto shards = shard_folder(config)) {
     auto tokenizer = load_tokenizer(config, *given_tokenizer(config));
     if (!data::has_shards(*shards, "val")) {
@@ -133,20 +168,27 @@ Dataset open_dataset(const io::Config& config, const fs::path& folder, const Dat
           fmt::format("{}: expected held-out shards (val.json) too; build them with prism data build --held-out 0.01",
                       config.where("data.path")));
     }
-    const auto hash = tokenizer.hash();
-    return {std::move(tokenizer), data::Shards(*shards, "train", hash), data::Shards(*shards, "val", hash)};
+    return from_shards(std::move(tokenizer), *shards);
+  }
+  const auto kept = recipe_of(folder);
+  if (trained && kept == trained->recipe && is_text_gone(config)) {
+    if (progress.note) progress.note(fmt::format("the text is gone; using its shards in {}", folder.string()));
+    return from_shards(text::Tokenizer::load(trained->tokenizer), folder);
   }
   const auto corpus = corpus_of(config);
   const auto sources = data::hash_sources(corpus);
-  auto tokenizer = tokenizer_of(config, corpus, sources, folder, progress);
+  auto tokenizer = trained ? tokenizer_of(config, *trained) : tokenizer_of(config, corpus, sources, folder, progress);
   const auto encoder = encoder_for(tokenizer, config.where("data.tokenizer"));
-  data::BuildOptions options;
-  options.held_out.fraction = config.real("data.held_out");
-  options.workers = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  const bool built = data::has_shards(folder, "train") && data::has_shards(folder, "val") &&
-                     data::read_identity(folder, "train").recipe == data::recipe(corpus, sources, encoder, options);
-  if (!built) data::build(corpus, encoder, folder, options, progress.shards);
-  return {std::move(tokenizer), data::Shards(folder, "train", encoder.hash), data::Shards(folder, "val", encoder.hash)};
+  const auto options = build_options(config);
+  const auto recipe = data::recipe(corpus, sources, encoder, options);
+  if (trained && recipe != trained->recipe) {
+    throw Error(
+        fmt::format("{}: cannot resume: the training text or its tokenizer has changed since the run began (was {}, is "
+                    "{}); restore it, or train in another folder (--out)",
+                    config.where("data.path"), trained->recipe, recipe));
+  }
+  if (kept != recipe) data::build(corpus, encoder, folder, options, progress.shards);
+  return from_shards(std::move(tokenizer), folder);
 }
 
 }  // namespace prism::train

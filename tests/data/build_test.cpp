@@ -239,7 +239,7 @@ TEST_F(BuildTest, TwoBuildsIntoOneFolderDoNotMix) {
     if (progress.stage != Stage::kEncode || !message.empty()) return;
     message = message_of<Error>([&] { build(corpus, byte_encoder(), out_, {}); });
   });
-  EXPECT_TRUE(contains(message, "another process is writing shards there"));
+  EXPECT_TRUE(contains(message, "another process is writing to this folder"));
   EXPECT_EQ(decoded(tokens_of(out_, "train")), documents_of(corpus));
 }
 

@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 import time
+import tomllib
 
 import numpy as np
 import pytest
@@ -317,3 +318,21 @@ def test_a_folder_with_other_settings_is_refused(settings, compared, tmp_path, s
     _, errors = run(*settings(out, "--set", setting, "--set", f"data.cache={tmp_path / 'cache'}"), status=2)
     assert setting.split("=")[0] in errors or "tokenizer" in errors, errors
     assert (out / "summary.json").read_bytes() == summary
+
+
+def test_changed_text_is_refused_and_writes_nothing(settings, compared, tmp_path):
+    folder, _ = compared
+    out, cache = tmp_path / "out", tmp_path / "cache"
+    shutil.copytree(folder, out)
+    config = tomllib.loads((folder / "config.toml").read_text())
+    shutil.copytree(config["data"]["cache"], cache)
+    shutil.copytree(config["data"]["path"][0], tmp_path / "text")
+    for path in out.glob("runs/*/config.toml"):
+        path.write_text(path.read_text().replace(config["data"]["path"][0], str(tmp_path / "text")))
+    changed = ["--set", f"data.cache={cache}", "--set", f"data.path={tmp_path / 'text'}"]
+    run(*settings(out, *changed))
+    (tmp_path / "text" / "0.txt").write_text("a bird")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    _, errors = run(*settings(out, *changed), status=2)
+    assert "the training text or its tokenizer has changed since the run began" in errors
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before

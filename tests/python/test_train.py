@@ -281,6 +281,108 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(whole, tmp_pa
     assert_same_run(folder, out)
 
 
+def contents(folder):
+    """Every file below, with its bytes."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+LOSSES = {
+    "corrupt": lambda folder: [flip(path / "model.safetensors") for path in folder.iterdir()],
+    "without a manifest": lambda folder: [(path / "manifest.json").unlink() for path in folder.iterdir()],
+    "emptied": lambda folder: [shutil.rmtree(path) for path in folder.iterdir()],
+    "gone": shutil.rmtree,
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_run_whose_checkpoints_are_all_lost_is_not_begun_again(whole, tmp_path, loss):
+    folder, _ = whole
+    out = tmp_path / "run"
+    shutil.copytree(folder, out)
+    LOSSES[loss](out / "checkpoints")
+    before = contents(out)
+    _, errors = run("train", "--resume", "--out", out, status=2)
+    message = errors.splitlines()[-1]
+    assert "no checkpoint can be used" in message and "begin anew in another folder (--out)" in message
+    for name in ["step-00000024"] + ["step-00000021", "step-00000018"] * (loss in ("corrupt", "without a manifest")):
+        assert f"{name}: " in message
+    assert contents(out) == before
+
+
+def test_a_run_that_stopped_before_its_first_checkpoint_begins_again(settings, whole, tmp_path):
+    folder, _ = whole
+    out = tmp_path / "run"
+    process = start(*settings(out, checkpoint__every=0))
+    while process.poll() is None and not (out.is_dir() and (out / "metrics.jsonl").exists() and json_lines(out / "metrics.jsonl")):
+        time.sleep(0.005)
+    process.kill()
+    process.communicate()
+    assert not (out / "checkpoints").exists()
+    _, errors = run("train", "--resume", "--out", out, "--set", "checkpoint.every=3")
+    assert "the run stopped before its first checkpoint; training starts at step 1" in errors
+    assert_same_run(folder, out)
+
+
+def test_resuming_with_changed_text_is_refused_and_writes_nothing(settings, corpus, tmp_path):
+    text, out = tmp_path / "text", tmp_path / "run"
+    shutil.copytree(corpus, text)
+    changes = {"data__path": text, "data__cache": "auto", "train__steps": 4}
+    run(*settings(out, **changes))
+    (text / "0.txt").write_text("the cat now likes another text")
+    before = contents(out)
+    for arguments in (settings(out, **changes), ["train", "--out", out]):
+        _, errors = run(*arguments, "--resume", status=2)
+        assert "the training text or its tokenizer has changed since the run began" in errors
+        assert contents(out) == before
+    _, errors = run(*settings(out, **changes, data__held_out=0.3), "--resume", status=2)
+    assert "data.held_out was 0.1, got 0.3" in errors
+    assert contents(out) == before
+
+
+def test_a_run_goes_on_from_its_shards_when_the_text_is_gone(settings, corpus, tmp_path):
+    text, out, other = tmp_path / "text", tmp_path / "run", tmp_path / "other"
+    shutil.copytree(corpus, text)
+    changes = {"data__path": text, "data__cache": "auto"}
+    run(*settings(other, **changes))
+    run(*settings(out, **changes, train__steps=9), "--set", "schedule.kind=constant")
+    shutil.rmtree(text)
+    _, errors = run("train", "--resume", "--out", out, "--set", f"train.steps={STEPS}")
+    assert "the text is gone; using its shards in" in errors and "resumed at step 9" in errors
+    ours, theirs = json_lines(out / "metrics.jsonl"), json_lines(other / "metrics.jsonl")
+    assert [line["batch"] for line in ours] == [line["batch"] for line in theirs]
+    _, errors = run(*settings(tmp_path / "new", **changes), status=2)
+    assert "found nothing" in errors
+
+
+def test_a_folder_holds_a_run_or_a_comparison(settings, whole, tmp_path):
+    folder, _ = whole
+    compare = ["compare", *settings(tmp_path / "comparison", train__steps=2, schedule__warmup=0)[1:]]
+    compare += ["--set", "compare.optimizers=muon", "--set", "compare.lr=0.01"]
+    before = contents(folder)
+    _, errors = run(*(folder if word == tmp_path / "comparison" else word for word in compare), status=2)
+    assert "holds a training run; choose another folder" in errors
+    assert contents(folder) == before
+    run(*compare)
+    before = contents(tmp_path / "comparison")
+    for more in ([], ["--resume"]):
+        _, errors = run(*settings(tmp_path / "comparison"), *more, status=2)
+        assert "holds a comparison; choose another folder" in errors
+    assert contents(tmp_path / "comparison") == before
+    (finished,) = (tmp_path / "comparison/runs").iterdir()
+    run("train", "--resume", "--out", finished)
+
+
+def test_two_trainings_in_one_folder_are_told_what_is_true(settings, tmp_path, whole):
+    out = tmp_path / "run"
+    process = start(*settings(out, train__steps=100000, checkpoint__every=0))
+    while process.poll() is None and not (out / "config.toml").exists():
+        time.sleep(0.01)
+    _, errors = run(*settings(out, train__steps=100000), "--resume", status=2)
+    process.kill()
+    process.communicate()
+    assert errors == f"prism train: {out}: another process is writing to this folder; wait for it to end or choose another folder\n"
+
+
 def test_a_full_disk_loses_no_earlier_checkpoint(settings, tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
