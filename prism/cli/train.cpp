@@ -8,6 +8,7 @@
 #include "prism/cli/interrupt.h"
 #include "prism/cli/numbers.h"
 #include "prism/cli/progress.h"
+#include "prism/cli/terminal.h"
 #include "prism/io/error.h"
 #include "prism/train/config.h"
 #include "prism/train/run.h"
@@ -49,16 +50,16 @@ int finish(const train::RunResult& result, const std::string& folder, const Inte
     return summary.at(key).is_number() ? fmt::format("{:.4f}", summary.at(key).get<double>()) : "none";
   };
   if (result.status == train::RunStatus::kDiverged) {
-    fmt::print(stderr, "prism train: {}\n", result.diagnosis);
+    say(stderr, fmt::format("prism train: {}\n", result.diagnosis));
     return 1;
   }
   if (result.status == train::RunStatus::kInterrupted) {
-    fmt::print("saved at step {}; go on with: prism train --resume --out {}\n", result.step, folder);
+    say(stdout, fmt::format("saved at step {}; go on with: prism train --resume --out {}\n", result.step, folder));
     return 128 + interrupt.signal();
   }
-  fmt::print("trained {} steps on {} tokens in {}: loss {}, held-out loss {}\n{}\n", result.step,
-             grouped(summary.at("tokens")), in_time(summary.at("timing").at("seconds")), number("loss"),
-             number("val_loss"), folder);
+  say(stdout, fmt::format("trained {} steps on {} tokens in {}: loss {}, held-out loss {}\n{}\n", result.step,
+                          grouped(summary.at("tokens")), in_time(summary.at("timing").at("seconds")), number("loss"),
+                          number("val_loss"), folder));
   return 0;
 }
 

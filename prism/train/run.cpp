@@ -193,12 +193,23 @@ class Run {
     saved_step_ = state_.step;
   }
 
+  // The last evaluation sees the weights after the last step, which no guard looked at.
+  void check_end(RunResult& result) const {
+    if (result.status != RunStatus::kFinished || ends_finite(folder_ / "metrics.jsonl")) return;
+    result.status = RunStatus::kDiverged;
+    result.diagnosis = fmt::format(
+        "diverged: after all {} steps the loss is not finite. A lower optimizer.lr or optimizer.aux_lr, a longer "
+        "schedule.warmup or a smaller train.clip usually helps",
+        state_.step);
+  }
+
   RunResult end(RunResult result) {
     trainer_->release_gradients();
     if (saved_step_ != state_.step || state_.step == 0 ||
         !fs::exists(folder_ / "checkpoints" / io::checkpoint_name(state_.step)))
       save();
     result.step = state_.step;
+    check_end(result);
     result.summary = summarize(folder_, *trainer_, dataset_, state_, result);
     io::write_file_atomically(folder_ / "summary.json", result.summary.dump(2) + "\n");
     write_run_page(folder_);

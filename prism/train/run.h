@@ -32,7 +32,7 @@ struct RunOptions {
 enum class RunStatus {
   kFinished,
   kInterrupted,  // saved, can be resumed
-  kDiverged,     // the guard stopped it: train.max_skips non-finite steps in a row
+  kDiverged,  // the guard stopped it (train.max_skips non-finite steps in a row), or the loss at the end is not finite
 };
 
 struct RunResult {

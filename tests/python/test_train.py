@@ -6,12 +6,14 @@ import math
 import os
 import random
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import time
 
 import numpy
+import program
 import pytest
 from program import ROOT, json_lines, run, start, without_timings
 
@@ -230,7 +232,7 @@ def test_on_a_gpu_a_deterministic_run_repeats_and_resumes_bit_for_bit_with_a_gra
     assert without_timings(json_lines(tmp_path / "whole/metrics.jsonl")) == without_timings(json_lines(tmp_path / "eager/metrics.jsonl"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_saves_and_ends_the_run(settings, tmp_path, whole, number):
     out = tmp_path / "run"
     process = start(*settings(out, train__steps=2000, checkpoint__every=0))
@@ -242,6 +244,44 @@ def test_a_signal_saves_and_ends_the_run(settings, tmp_path, whole, number):
     assert "--resume" in output
     assert json.loads((out / "summary.json").read_text())["status"] == "interrupted"
     assert newest(out).name == f"step-{len(json_lines(out / 'metrics.jsonl')):08d}"
+
+
+def test_a_terminal_that_closes_sends_sighup_twice_and_the_run_is_saved(settings, tmp_path, whole):
+    out = tmp_path / "run"
+    ours, theirs = os.openpty()
+    process = start(*settings(out, train__steps=100000, checkpoint__every=0), stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    while process.poll() is None and not (out.is_dir() and (out / "metrics.jsonl").exists() and len(json_lines(out / "metrics.jsonl")) > 3):
+        time.sleep(0.02)
+    os.close(ours)
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(timeout=60) == 128 + signal.SIGHUP
+    assert json.loads((out / "summary.json").read_text())["status"] == "interrupted"
+    assert newest(out).name == f"step-{len(json_lines(out / 'metrics.jsonl')):08d}"
+
+
+def test_under_nohup_sighup_is_ignored(settings, tmp_path, whole):
+    out = tmp_path / "run"
+    process = start(*settings(out), preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    while process.poll() is None and not (out / "metrics.jsonl").exists():
+        time.sleep(0.01)
+    process.send_signal(signal.SIGHUP)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0 and "trained" in output, errors
+
+
+SCREENS = ["closed", "a pipe that ends", "full"]
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_training_goes_on_without_a_screen(settings, tmp_path, whole, screen):
+    folder, _ = whole
+    out = tmp_path / "run"
+    words = " ".join(shlex.quote(str(word)) for word in [program.PROGRAM, *settings(out)])
+    redirection = {"closed": "2>&- >&-", "a pipe that ends": "2>&1 | true", "full": "2>/dev/full >/dev/full"}[screen]
+    subprocess.run(["bash", "-c", f"set -o pipefail; {words} {redirection}"], check=True, env=program.ENVIRONMENT, timeout=60)
+    assert_same_run(folder, out)
 
 
 def test_resuming_without_a_configuration_takes_that_of_the_run(settings, tmp_path, whole):
@@ -415,6 +455,17 @@ def test_a_diverging_run_stops_with_a_diagnosis_and_keeps_finite_weights(setting
     assert metrics[-1]["culprit"]
     summary = json.loads((out / "summary.json").read_text())
     assert summary["status"] == "diverged" and summary["skipped"] == 3
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+def test_a_run_whose_loss_is_not_finite_at_the_end_has_diverged(settings, tmp_path, steps):
+    out = tmp_path / "run"
+    arguments = settings(out, optimizer__lr=1e30, schedule__warmup=0, train__steps=steps)
+    for more in ([], ["--resume"]):
+        output, errors = run(*arguments, *more, status=1)
+        assert f"diverged: after all {steps} steps the loss is not finite" in errors and "optimizer.lr" in errors and output == ""
+        summary = json.loads((out / "summary.json").read_text())
+        assert summary["status"] == "diverged" and summary["val_loss"] is None and "not finite" in summary["diagnosis"]
 
 
 def test_accumulation_changes_neither_the_batches_nor_the_loss(settings, whole, tmp_path):
