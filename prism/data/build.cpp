@@ -58,18 +58,49 @@ class Meter {
   Progress now_;
 };
 
+constexpr size_t kTrain = 0;
+constexpr size_t kVal = 1;
+
+// All text that is built from: the documents of the corpus, then those of the held-out text.
+class AllDocuments {
+ public:
+  AllDocuments(const Corpus& corpus, const BuildOptions& options) : corpus_(corpus) {
+    if (options.held_out_text) held_out_.emplace(*options.held_out_text);
+  }
+
+  bool next(Piece& piece) {
+    if (!in_held_out_text_ && corpus_.next(piece)) return true;
+    in_held_out_text_ = held_out_.has_value();
+    return held_out_ && held_out_->next(piece);
+  }
+
+  bool in_held_out_text() const { return in_held_out_text_; }  // the last piece
+  uint64_t consumed() const { return corpus_.consumed() + (held_out_ ? held_out_->consumed() : 0); }
+  int64_t documents() const { return corpus_.documents() + (held_out_ ? held_out_->documents() : 0); }
+  int64_t empty_documents() const { return corpus_.empty_documents() + (held_out_ ? held_out_->empty_documents() : 0); }
+
+ private:
+  Documents corpus_;
+  std::optional<Documents> held_out_;
+  bool in_held_out_text_ = false;
+};
+
+uint64_t bytes_of(const Corpus& corpus, const BuildOptions& options) {  // on disk
+  return corpus.bytes() + (options.held_out_text ? options.held_out_text->bytes() : 0);
+}
+
 struct Scan {
   uint64_t text_bytes = 0;
   int64_t documents = 0;
-  std::optional<uint64_t> bound;  // of the hashes of held-out documents
+  std::optional<uint64_t> bound;  // of the hashes of the corpus's held-out documents
 };
 
-Scan scan(const Corpus& corpus, const HeldOut& held_out, Meter meter) {
-  Documents documents(corpus);
-  HeldOutChooser chooser(held_out);
+Scan scan(const Corpus& corpus, const BuildOptions& options, Meter meter) {
+  AllDocuments documents(corpus, options);
+  HeldOutChooser chooser(options.held_out);
   Scan result;
   for (Piece piece; documents.next(piece);) {
-    if (piece.first) chooser.add(document_hash(piece.text));
+    if (piece.first && !documents.in_held_out_text()) chooser.add(document_hash(piece.text));
     result.text_bytes += piece.text.size();
     meter.advance(documents.consumed(), documents.documents());
   }
@@ -78,9 +109,6 @@ Scan scan(const Corpus& corpus, const HeldOut& held_out, Meter meter) {
   meter.finish();
   return result;
 }
-
-constexpr size_t kTrain = 0;
-constexpr size_t kVal = 1;
 
 // Some pieces of text and, once a worker has had it, their tokens, for each of the two splits.
 struct Batch {
@@ -101,11 +129,12 @@ struct Batch {
 
 class BatchReader {
  public:
-  BatchReader(const Corpus& corpus, std::optional<uint64_t> bound) : documents_(corpus), bound_(bound) {}
+  BatchReader(const Corpus& corpus, const BuildOptions& options, std::optional<uint64_t> bound)
+      : documents_(corpus, options), bound_(bound) {}
 
   bool next(Batch& batch) {
     while (batch.text.size() < kBatchBytes && documents_.next(piece_)) {
-      if (piece_.first) split_ = bound_ && document_hash(piece_.text) <= *bound_ ? kVal : kTrain;
+      if (piece_.first) split_ = is_held_out() ? kVal : kTrain;
       batch.text += piece_.text;
       batch.parts.push_back({batch.text.size(), split_, piece_.last});
     }
@@ -114,7 +143,11 @@ class BatchReader {
   int64_t empty_documents() const { return documents_.empty_documents(); }
 
  private:
-  Documents documents_;
+  bool is_held_out() const {
+    return documents_.in_held_out_text() || (bound_ && document_hash(piece_.text) <= *bound_);
+  }
+
+  AllDocuments documents_;
   std::optional<uint64_t> bound_;
   Piece piece_;
   size_t split_ = kTrain;
@@ -157,16 +190,17 @@ class Sink {
   }
 
   // Both splits are on disk before the old ones go, and train.json, which stands for the whole, comes last.
-  void commit(const Identity& common, const Scan& expected, BuildResult& result) {
+  void commit(const Identity& common, const Sources& sources, const Scan& expected, BuildResult& result) {
     check_unchanged(expected);
     for (ShardWriter& writer : writers_) writer.flush();
     std::filesystem::remove(identity_path(folder_, "train"));
-    if (expected.bound) {
-      result.val = writers_[kVal].commit(filled(common, kVal));
+    if (identities_[kVal].documents > 0) {
+      const auto& held_out = sources.held_out.empty() ? sources.train : sources.held_out;
+      result.val = writers_[kVal].commit(filled(common, held_out, kVal));
     } else {
       remove_shards(folder_, "val");
     }
-    result.train = writers_[kTrain].commit(filled(common, kTrain));
+    result.train = writers_[kTrain].commit(filled(common, sources.train, kTrain));
     meter_.finish();
   }
 
@@ -181,7 +215,8 @@ class Sink {
         "data: the corpus changed while it was read: expected {} documents of {} bytes, got {} of {}",
         expected.documents, expected.text_bytes, train.documents + val.documents, train.text_bytes + val.text_bytes));
   }
-  Identity filled(Identity identity, size_t split) const {
+  Identity filled(Identity identity, const std::vector<Source>& sources, size_t split) const {
+    identity.sources = sources;
     identity.documents = identities_[split].documents;
     identity.text_bytes = identities_[split].text_bytes;
     return identity;
@@ -198,6 +233,8 @@ void check(const Encoder& encoder, const BuildOptions& options) {
     throw Error(fmt::format("data: expected an end-of-text token below the vocabulary size {}, got {}",
                             encoder.vocab_size, encoder.end_of_text));
   }
+  if (options.held_out_text && (options.held_out.fraction > 0 || options.held_out.documents > 0))
+    throw Error("data: expected a held-out text or a held-out part of the corpus, got both");
   if (options.workers < 1) throw Error(fmt::format("data: expected at least 1 worker, got {}", options.workers));
 }
 
@@ -209,32 +246,42 @@ BuildResult build(const Corpus& corpus, const Encoder& encoder, const std::files
   BuildResult result;
   result.skipped = corpus.skipped();
 
-  Meter hashing(Stage::kHash, corpus.bytes(), progress);
+  const uint64_t bytes = bytes_of(corpus, options);
+  Meter hashing(Stage::kHash, bytes, progress);
   Identity common;
-  common.sources = hash_sources(corpus, [&](uint64_t bytes) { hashing.advance(bytes); });
+  const Sources sources = hash_sources(corpus, options, [&](uint64_t done) { hashing.advance(done); });
   common.tokenizer_hash = encoder.hash;
   common.end_of_text = encoder.end_of_text;
-  common.recipe = recipe(corpus, common.sources, encoder, options);
+  common.recipe = recipe(corpus, sources, encoder, options);
   hashing.finish();
 
-  const Scan scanned = scan(corpus, options.held_out, Meter(Stage::kScan, corpus.bytes(), progress));
+  const Scan scanned = scan(corpus, options, Meter(Stage::kScan, bytes, progress));
 
   const OutputFolder output(folder);
   Sink sink(folder, encoder, options.shard_tokens, Meter(Stage::kEncode, scanned.text_bytes, progress));
-  BatchReader reader(corpus, scanned.bound);
+  BatchReader reader(corpus, options, scanned.bound);
   OrderedWorkers<Batch> workers(options.workers, kBatchesUnderWay, [&](Batch& batch) { encode_batch(encoder, batch); });
   for (Batch batch; reader.next(batch); batch = {}) {
     if (workers.full()) sink.write(workers.take());
     workers.submit(std::move(batch));
   }
   while (!workers.empty()) sink.write(workers.take());
-  sink.commit(common, scanned, result);
+  sink.commit(common, sources, scanned, result);
   result.empty_documents = reader.empty_documents();
   return result;
 }
 
-std::string recipe(const Corpus& corpus, const std::vector<Source>& sources, const Encoder& encoder,
-                   const BuildOptions& options) {
+Sources hash_sources(const Corpus& corpus, const BuildOptions& options, const std::function<void(uint64_t)>& advance) {
+  Sources sources{hash_sources(corpus, advance), {}};
+  if (options.held_out_text) {
+    sources.held_out = hash_sources(*options.held_out_text, [&](uint64_t bytes) {
+      if (advance) advance(corpus.bytes() + bytes);
+    });
+  }
+  return sources;
+}
+
+std::string recipe(const Corpus& corpus, const Sources& sources, const Encoder& encoder, const BuildOptions& options) {
   // Paths are left out: the same bytes elsewhere give the same shards.
   const ReaderOptions& reader = corpus.options();
   nlohmann::json json{{"tokenizer", encoder.hash},
@@ -245,7 +292,9 @@ std::string recipe(const Corpus& corpus, const std::vector<Source>& sources, con
                       {"separator", reader.separator},
                       {"text_field", reader.text_field},
                       {"piece_bytes", reader.piece_bytes}};
-  for (const Source& source : sources) json["sources"].push_back({source.files, source.bytes, source.hash});
+  for (const Source& source : sources.train) json["sources"].push_back({source.files, source.bytes, source.hash});
+  for (const Source& source : sources.held_out)
+    json["held_out_sources"].push_back({source.files, source.bytes, source.hash});
   return io::hash_bytes(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 

@@ -26,6 +26,7 @@ struct Encoder {
 
 struct BuildOptions {
   HeldOut held_out;
+  std::optional<Corpus> held_out_text;  // held out instead of documents of the corpus
   int64_t shard_tokens = kDefaultShardTokens;
   int workers = 2;
 };
@@ -46,7 +47,7 @@ struct Progress {
 
 struct BuildResult {
   Identity train;
-  std::optional<Identity> val;  // when documents are held out
+  std::optional<Identity> val;  // when something is held out
   Skipped skipped;
   int64_t empty_documents = 0;
 };
@@ -59,8 +60,14 @@ struct BuildResult {
 BuildResult build(const Corpus& corpus, const Encoder& encoder, const std::filesystem::path& folder,
                   const BuildOptions& options, const std::function<void(const Progress&)>& progress = {});
 
+// What the corpus and the held-out text stand for.
+struct Sources {
+  std::vector<Source> train, held_out;
+};
+Sources hash_sources(const Corpus& corpus, const BuildOptions& options,
+                     const std::function<void(uint64_t)>& advance = {});
+
 // Hash of everything that decides the content of the shards. Shards whose Identity::recipe is equal need no new build.
-std::string recipe(const Corpus& corpus, const std::vector<Source>& sources, const Encoder& encoder,
-                   const BuildOptions& options);
+std::string recipe(const Corpus& corpus, const Sources& sources, const Encoder& encoder, const BuildOptions& options);
 
 }  // namespace prism::data

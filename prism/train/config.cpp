@@ -139,8 +139,14 @@ void add_data_keys(std::vector<ConfigKey>& keys) {
       "data.tokenizer", kAuto,
       "tokenizer.json or a folder with one; auto: that of model.init or of the shards, else one is trained."));
   keys.push_back(ConfigKey::integer("data.vocab", 16384, "Tokens of a tokenizer that is trained here.").at_least(257));
-  keys.push_back(
-      ConfigKey::real("data.held_out", 0.01, "Fraction of the documents kept for evaluation.").above(0).below(1));
+  keys.push_back(ConfigKey::real("data.held_out", kAuto,
+                                 "Fraction of the documents kept for evaluation; auto: 0.01, or none with "
+                                 "data.held_out_path.")
+                     .above(0)
+                     .below(1)
+                     .or_word(kAuto));
+  keys.push_back(ConfigKey::strings("data.held_out_path", nlohmann::json::array(),
+                                    "Files and folders of text to evaluate on, in place of documents of data.path."));
   keys.push_back(
       ConfigKey::string("data.cache", kAuto, "Where tokenizer and shards are kept; auto: the folder data of the run."));
 }
@@ -344,6 +350,10 @@ model::ModelConfig model_config(const Config& config, int64_t vocab) {
   return model;
 }
 
+double held_out_fraction(const Config& config) {
+  return config.is("data.held_out", kAuto) ? 0.01 : config.real("data.held_out");
+}
+
 Schedule schedule(const Config& config) {
   const auto kind = kind_of(config, "schedule.kind");
   if (kind != ScheduleKind::WarmupStableDecay && !config.is("schedule.decay", kAuto)) {
@@ -409,6 +419,7 @@ void resolve(Config& config, int64_t vocab) {
   }
   config.assign("model.tied", model.tied, config.where("model.tied"));
   config.assign("data.vocab", vocab, config.where("data.vocab"));
+  if (config.strings("data.held_out_path").empty()) fill(config, "data.held_out", held_out_fraction(config));
   if (config.string("model.init").empty()) fill(config, "model.preset", preset_of(config));
   const auto rates = schedule(config);
   if (rates.kind != ScheduleKind::Constant) fill(config, "schedule.floor", rates.floor);
@@ -429,6 +440,10 @@ void check(const Config& config) {
   if (batch % accumulate != 0) {
     throw Error(fmt::format("{}: expected a divisor of train.batch = {}, got {}", config.where("train.accumulate"),
                             batch, accumulate));
+  }
+  if (!config.strings("data.held_out_path").empty() && !config.is("data.held_out", kAuto)) {
+    throw Error(fmt::format("{}: data.held_out_path names the held-out text; leave one of the two keys out",
+                            config.where("data.held_out")));
   }
   schedule(config);
   optimizer_options(config);

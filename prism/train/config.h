@@ -20,6 +20,7 @@ io::Config make_config();
 // What the keys stand for. A value that cannot be is a prism::Error that says where it was given.
 model::ModelConfig model_config(const io::Config& config, int64_t vocab);
 Schedule schedule(const io::Config& config);
+double held_out_fraction(const io::Config& config);  // of the documents of data.path
 
 struct OptimizerPair {
   std::unique_ptr<Options> matrices;  // hidden matrices: optimizer.name with its keys

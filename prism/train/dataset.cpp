@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <thread>
 
 #include "prism/io/atomic_file.h"
 #include "prism/io/error.h"
 #include "prism/io/hash.h"
+#include "prism/train/config.h"
 #include "prism/train/machine.h"
 
 namespace prism::train {
@@ -19,11 +21,16 @@ constexpr const char* kTorchSources = "torch-sources";
 constexpr const char* kTokenizerName = "tokenizer.json";
 constexpr const char* kRecipeName = "tokenizer.recipe";  // what the tokenizer beside it was trained on
 
-data::Corpus corpus_of(const io::Config& config) {
+data::ReaderOptions reader_options(const io::Config& config) {
   data::ReaderOptions options;
   options.separator = config.string("data.separator");
   options.text_field = config.string("data.text_field");
   options.extensions = config.strings("data.extensions");
+  return options;
+}
+
+data::Corpus corpus_of(const io::Config& config) {
+  auto options = reader_options(config);
   auto paths = config.strings("data.path");
   for (auto& path : paths) {
     if (path != kTorchSources) continue;
@@ -62,11 +69,10 @@ text::Tokenizer load_tokenizer(const io::Config& config, const fs::path& path) {
   return tokenizer;
 }
 
-std::string tokenizer_recipe(const io::Config& config, const data::Corpus& corpus,
-                             const std::vector<data::Source>& sources) {
+std::string tokenizer_recipe(const io::Config& config, const data::Corpus& corpus, const data::Sources& sources) {
   // The name stands for "a tokenizer yet to be trained": only its vocabulary counts.
   const data::Encoder untrained{{}, "untrained", config.integer("data.vocab"), 0};
-  return data::recipe(corpus, sources, untrained, {});
+  return data::recipe(corpus, {sources.train, {}}, untrained, {});
 }
 
 text::Tokenizer train_tokenizer(const io::Config& config, const data::Corpus& corpus, const DatasetProgress& progress) {
@@ -85,9 +91,8 @@ text::Tokenizer train_tokenizer(const io::Config& config, const data::Corpus& co
       .tokenizer;
 }
 
-text::Tokenizer tokenizer_of(const io::Config& config, const data::Corpus& corpus,
-                             const std::vector<data::Source>& sources, const fs::path& folder,
-                             const DatasetProgress& progress) {
+text::Tokenizer tokenizer_of(const io::Config& config, const data::Corpus& corpus, const data::Sources& sources,
+                             const fs::path& folder, const DatasetProgress& progress) {
   if (const auto given = given_tokenizer(config)) return load_tokenizer(config, *given);
   const auto recipe = tokenizer_recipe(config, corpus, sources);
   const auto file = folder / kTokenizerName, recipe_file = folder / kRecipeName;
@@ -112,7 +117,11 @@ text::Tokenizer tokenizer_of(const io::Config& config, const TrainedData& traine
 
 data::BuildOptions build_options(const io::Config& config) {
   data::BuildOptions options;
-  options.held_out.fraction = config.real("data.held_out");
+  if (const auto paths = config.strings("data.held_out_path"); !paths.empty()) {
+    options.held_out_text.emplace(paths, reader_options(config));
+  } else {
+    options.held_out.fraction = held_out_fraction(config);
+  }
   options.workers = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   return options;
 }
@@ -124,10 +133,9 @@ std::optional<std::string> recipe_of(const fs::path& folder) {
 }
 
 bool is_text_gone(const io::Config& config) {
-  for (const auto& path : config.strings("data.path")) {
-    if (path != kTorchSources && !fs::exists(path)) return true;
-  }
-  return false;
+  auto paths = config.strings("data.path");
+  for (auto& path : config.strings("data.held_out_path")) paths.push_back(std::move(path));
+  return std::ranges::any_of(paths, [](const auto& path) { return path != kTorchSources && !fs::exists(path); });
 }
 
 Dataset from_shards(text::Tokenizer tokenizer, const fs::path& folder) {
@@ -162,6 +170,12 @@ data::Encoder encoder_for(const text::Tokenizer& tokenizer, const std::string& w
 Dataset open_dataset(const io::Config& config, const fs::path& folder, const DatasetProgress& progress,
                      const std::optional<TrainedData>& trained) {
   if (const auto shards = shard_folder(config)) {
+    if (!config.strings("data.held_out_path").empty()) {
+      throw Error(
+          fmt::format("{}: token shards bring their held-out text along; build them with prism data build "
+                      "--held-out-path",
+                      config.where("data.held_out_path")));
+    }
     auto tokenizer = load_tokenizer(config, *given_tokenizer(config));
     if (!data::has_shards(*shards, "val")) {
       throw Error(
@@ -176,10 +190,10 @@ Dataset open_dataset(const io::Config& config, const fs::path& folder, const Dat
     return from_shards(text::Tokenizer::load(trained->tokenizer), folder);
   }
   const auto corpus = corpus_of(config);
-  const auto sources = data::hash_sources(corpus);
+  const auto options = build_options(config);
+  const auto sources = data::hash_sources(corpus, options);
   auto tokenizer = trained ? tokenizer_of(config, *trained) : tokenizer_of(config, corpus, sources, folder, progress);
   const auto encoder = encoder_for(tokenizer, config.where("data.tokenizer"));
-  const auto options = build_options(config);
   const auto recipe = data::recipe(corpus, sources, encoder, options);
   if (trained && recipe != trained->recipe) {
     throw Error(

@@ -179,25 +179,46 @@ TEST_F(BuildTest, ARebuildReplacesBothSplits) {
   EXPECT_NE(first.train.recipe, second.train.recipe);
 }
 
+TEST_F(BuildTest, AHeldOutTextOfItsOwnBecomesTheOtherSplit) {
+  const Corpus corpus({corpus_of(100)});
+  BuildOptions options;
+  options.held_out_text.emplace(std::vector{write(folder_ / "held-out.txt", "one\n<|endoftext|>\ntwo\n")});
+  const BuildResult result = build(corpus, byte_encoder(), out_, options);
+  EXPECT_EQ(decoded(tokens_of(out_, "train")), documents_of(corpus));
+  EXPECT_EQ(decoded(tokens_of(out_, "val")), documents_of(*options.held_out_text));
+  ASSERT_TRUE(result.val);
+  EXPECT_EQ(result.val->documents, 2);
+  EXPECT_EQ(result.val->sources, hash_sources(*options.held_out_text));
+  EXPECT_EQ(result.train.sources, hash_sources(corpus));
+  EXPECT_EQ(result.train.recipe, result.val->recipe);
+  EXPECT_EQ(result.train.recipe, recipe(corpus, hash_sources(corpus, options), byte_encoder(), options));
+
+  write(folder_ / "held-out.txt", "three\n");
+  BuildOptions changed;
+  changed.held_out_text.emplace(std::vector{(folder_ / "held-out.txt").string()});
+  EXPECT_NE(result.train.recipe, recipe(corpus, hash_sources(corpus, changed), byte_encoder(), changed));
+}
+
 TEST_F(BuildTest, TheRecipeTellsWhetherABuildIsNeeded) {
   const Corpus corpus({corpus_of(20)});
   const auto sources = hash_sources(corpus);
   const BuildOptions options;
   const BuildResult result = build(corpus, byte_encoder(), out_, options);
-  EXPECT_EQ(result.train.recipe, recipe(corpus, sources, byte_encoder(), options));
+  EXPECT_EQ(result.train.recipe, recipe(corpus, {sources, {}}, byte_encoder(), options));
 
   Encoder other = byte_encoder();
   other.hash = "other";
-  EXPECT_NE(result.train.recipe, recipe(corpus, sources, other, options));
+  EXPECT_NE(result.train.recipe, recipe(corpus, {sources, {}}, other, options));
   ReaderOptions reader;
   reader.separator = "";
-  EXPECT_NE(result.train.recipe, recipe(Corpus({corpus.roots()[0].path}, reader), sources, byte_encoder(), options));
+  EXPECT_NE(result.train.recipe,
+            recipe(Corpus({corpus.roots()[0].path}, reader), {sources, {}}, byte_encoder(), options));
   std::filesystem::rename(corpus.roots()[0].path, folder_ / "moved.txt");
   const Corpus moved({(folder_ / "moved.txt").string()});
-  EXPECT_EQ(result.train.recipe, recipe(moved, hash_sources(moved), byte_encoder(), options));
+  EXPECT_EQ(result.train.recipe, recipe(moved, {hash_sources(moved), {}}, byte_encoder(), options));
   write(folder_ / "moved.txt", "changed");
   const Corpus changed({(folder_ / "moved.txt").string()});
-  EXPECT_NE(result.train.recipe, recipe(changed, hash_sources(changed), byte_encoder(), options));
+  EXPECT_NE(result.train.recipe, recipe(changed, {hash_sources(changed), {}}, byte_encoder(), options));
 }
 
 TEST_F(BuildTest, FoldersHashByNamesAndContents) {
@@ -228,6 +249,10 @@ TEST_F(BuildTest, ImpossibleRequestsAreRefused) {
   options = {};
   options.held_out.documents = 2;
   EXPECT_TRUE(contains(refused(byte_encoder(), options), "left to train on"));
+  options = {};
+  options.held_out.fraction = 0.5;
+  options.held_out_text = corpus;
+  EXPECT_TRUE(contains(refused(byte_encoder(), options), "a held-out text or a held-out part of the corpus, got both"));
   write(out_, "a file");
   EXPECT_TRUE(contains(refused(byte_encoder(), {}), "shards: cannot make the folder"));
 }

@@ -394,6 +394,26 @@ def test_a_run_goes_on_from_its_shards_when_the_text_is_gone(settings, corpus, t
     assert "found nothing" in errors
 
 
+def test_a_held_out_text_is_evaluated_on_and_all_else_trained_on(settings, corpus, tmp_path):
+    text, out, again = tmp_path / "held-out.txt", tmp_path / "run", tmp_path / "again"
+    text.write_text("the cat sees the dog and the bird likes the tree\n" * 20)
+    changes = {"data__held_out": "auto", "data__held_out_path": text, "data__cache": "auto", "train__steps": 4}
+    run(*settings(out, **changes))
+    train, val = (json.loads((out / "data" / f"{split}.json").read_text()) for split in ("train", "val"))
+    assert train["text_bytes"] == sum(path.stat().st_size for path in corpus.iterdir()) and train["documents"] == 40
+    assert val["text_bytes"] == text.stat().st_size and val["documents"] == 1
+    assert [source["path"] for source in val["sources"]] == [str(text)]
+    run("train", "--config", out / "config.toml", "--out", again)
+    assert_same_run(out, again)
+    run("data", "build", corpus, "--tokenizer", out / "tokenizer.json", "--held-out-path", text, "--out", tmp_path / "shards")
+    assert json.loads((tmp_path / "shards/train.json").read_text())["recipe"] == train["recipe"]
+    before = contents(out)
+    text.write_text("another text to evaluate on, the cat and the dog\n" * 20)
+    _, errors = run(*settings(out, **changes), "--resume", status=2)
+    assert "the training text or its tokenizer has changed" in errors
+    assert contents(out) == before
+
+
 def test_a_folder_holds_a_run_or_a_comparison(settings, whole, tmp_path):
     folder, _ = whole
     compare = ["compare", *settings(tmp_path / "comparison", train__steps=2, schedule__warmup=0)[1:]]
