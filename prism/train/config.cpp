@@ -127,7 +127,7 @@ void add_data_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(
       ConfigKey::strings(
           "data.path", nullptr,
-          "Files and folders of text, one folder of token shards, or \"torch-sources\": the Python files of the "
+          "Files and folders of text, folders of token shards, or \"torch-sources\": the Python files of the "
           "installed torch.")
           .length(1, 1000));
   keys.push_back(ConfigKey::strings("data.extensions", nlohmann::json::array(),

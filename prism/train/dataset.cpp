@@ -42,18 +42,28 @@ data::Corpus corpus_of(const io::Config& config) {
   return data::Corpus(std::move(paths), std::move(options));
 }
 
-std::optional<fs::path> shard_folder(const io::Config& config) {
+// Returns the paths of data.path where they are folders of token shards; none where they are text.
+std::vector<fs::path> shard_folders(const io::Config& config) {
+  std::vector<fs::path> folders;
   const auto paths = config.strings("data.path");
-  if (paths.size() == 1 && data::has_shards(paths[0])) return paths[0];
-  return std::nullopt;
+  for (const auto& path : paths) {
+    if (data::has_shards(path)) folders.emplace_back(path);
+  }
+  if (!folders.empty() && folders.size() < paths.size()) {
+    throw Error(fmt::format("{}: expected folders of token shards or text, got both; build shards of the text too",
+                            config.where("data.path")));
+  }
+  return folders;
 }
 
 // Where the user, the model to start from, or the shards name a tokenizer.
 std::optional<fs::path> given_tokenizer(const io::Config& config) {
   if (!config.is("data.tokenizer", "auto")) return config.string("data.tokenizer");
   if (const auto init = config.string("model.init"); !init.empty()) return init;
-  if (const auto shards = shard_folder(config)) {
-    if (fs::exists(*shards / kTokenizerName)) return *shards / kTokenizerName;
+  if (const auto folders = shard_folders(config); !folders.empty()) {
+    for (const auto& folder : folders) {
+      if (fs::exists(folder / kTokenizerName)) return folder / kTokenizerName;
+    }
     throw Error(fmt::format("{}: these shards have no tokenizer.json beside them; name theirs with data.tokenizer",
                             config.where("data.path")));
   }
@@ -138,9 +148,26 @@ bool is_text_gone(const io::Config& config) {
   return std::ranges::any_of(paths, [](const auto& path) { return path != kTorchSources && !fs::exists(path); });
 }
 
-Dataset from_shards(text::Tokenizer tokenizer, const fs::path& folder) {
+// Opens one split of several folders as one; those that have none of it are passed over.
+std::optional<data::Shards> joined(const std::vector<fs::path>& folders, const char* split, const std::string& hash) {
+  std::optional<data::Shards> shards;
+  for (const auto& folder : folders) {
+    if (!data::has_shards(folder, split)) continue;
+    data::Shards next(folder, split, hash);
+    shards ? shards->append(std::move(next)) : (void)shards.emplace(std::move(next));
+  }
+  return shards;
+}
+
+Dataset from_shards(const io::Config& config, text::Tokenizer tokenizer, const std::vector<fs::path>& folders) {
   const auto hash = tokenizer.hash();
-  return {std::move(tokenizer), data::Shards(folder, "train", hash), data::Shards(folder, "val", hash)};
+  auto train = joined(folders, "train", hash), val = joined(folders, "val", hash);
+  if (!val) {
+    throw Error(
+        fmt::format("{}: expected held-out shards (val.json) too; build them with prism data build --held-out 0.01",
+                    config.where("data.path")));
+  }
+  return {std::move(tokenizer), std::move(*train), std::move(*val)};
 }
 
 }  // namespace
@@ -169,25 +196,19 @@ data::Encoder encoder_for(const text::Tokenizer& tokenizer, const std::string& w
 
 Dataset open_dataset(const io::Config& config, const fs::path& folder, const DatasetProgress& progress,
                      const std::optional<TrainedData>& trained) {
-  if (const auto shards = shard_folder(config)) {
+  if (const auto folders = shard_folders(config); !folders.empty()) {
     if (!config.strings("data.held_out_path").empty()) {
       throw Error(
           fmt::format("{}: token shards bring their held-out text along; build them with prism data build "
                       "--held-out-path",
                       config.where("data.held_out_path")));
     }
-    auto tokenizer = load_tokenizer(config, *given_tokenizer(config));
-    if (!data::has_shards(*shards, "val")) {
-      throw Error(
-          fmt::format("{}: expected held-out shards (val.json) too; build them with prism data build --held-out 0.01",
-                      config.where("data.path")));
-    }
-    return from_shards(std::move(tokenizer), *shards);
+    return from_shards(config, load_tokenizer(config, *given_tokenizer(config)), folders);
   }
   const auto kept = recipe_of(folder);
   if (trained && kept == trained->recipe && is_text_gone(config)) {
     if (progress.note) progress.note(fmt::format("the text is gone; using its shards in {}", folder.string()));
-    return from_shards(text::Tokenizer::load(trained->tokenizer), folder);
+    return from_shards(config, text::Tokenizer::load(trained->tokenizer), {folder});
   }
   const auto corpus = corpus_of(config);
   const auto options = build_options(config);
@@ -202,7 +223,7 @@ Dataset open_dataset(const io::Config& config, const fs::path& folder, const Dat
                     config.where("data.path"), trained->recipe, recipe));
   }
   if (kept != recipe) data::build(corpus, encoder, folder, options, progress.shards);
-  return from_shards(std::move(tokenizer), folder);
+  return from_shards(config, std::move(tokenizer), {folder});
 }
 
 }  // namespace prism::train

@@ -34,10 +34,10 @@ struct TrainedData {
   std::filesystem::path tokenizer;  // the file in the run folder
 };
 
-// Returns the dataset of the keys [data]. A folder of shards (`prism data build`) is used as it is. Of text, the
-// tokenizer and the shards are made in `folder`; what is there already is taken when it came from the same files with
-// the same settings. With `trained`, throws prism::Error before anything is written where the text is no longer the
-// same; text that is gone is not needed while the shards in `folder` are those that were trained on.
+// Returns the dataset of the keys [data]. Folders of shards (`prism data build`) are used as they are, one after the
+// other. Of text, the tokenizer and the shards are made in `folder`; what is there already is taken when it came from
+// the same files with the same settings. With `trained`, throws prism::Error before anything is written where the text
+// is no longer the same; text that is gone is not needed while the shards in `folder` are those that were trained on.
 Dataset open_dataset(const io::Config& config, const std::filesystem::path& folder,
                      const DatasetProgress& progress = {}, const std::optional<TrainedData>& trained = {});
 

@@ -161,6 +161,7 @@ MISTAKES = {
         ("--out {new} --set data.path={empty} " + SMALL, "empty"),
         ("--out {text} --set data.path={corpus} --set data.vocab=300 " + SMALL, "text.txt"),
         ("--out {new} --set data.path={foreign_shards} " + SMALL, "made with the tokenizer"),
+        ("--out {new} --set data.path={shards},{corpus} " + SMALL, "expected folders of token shards or text, got both"),
         ("--out {new} --set data.path={truncated_shards} " + SMALL, "the file is truncated"),
         ("--resume --out {new}", "no run in"),
         ("--resume --out {folder}", "no run in"),

@@ -55,6 +55,38 @@ TEST(Dataset, OfShardsNeedsTheTokenizerTheyWereMadeWith) {
   EXPECT_THROW(train::open_dataset(foreign, small.folder.path() / "unused"), Error);
 }
 
+TEST(Dataset, OfSeveralFoldersOfShardsIsOneAfterTheOther) {
+  const SmallRun small;
+  const auto &root = small.folder.path(), first = root / "first", second = root / "second";
+  const auto a = train::open_dataset(small.config(), first);
+  const auto tokenizer = "data.tokenizer=" + (first / "tokenizer.json").string();
+  const auto b = train::open_dataset(small.config({tokenizer, "data.held_out=0.4"}), second);
+  const auto paths = "data.path=" + first.string() + "," + second.string();
+  const auto both = train::open_dataset(small.config({paths}), root / "unused");
+
+  const auto tokens = [](const data::Shards& shards) {
+    std::vector<int64_t> all(static_cast<size_t>(shards.tokens()));
+    shards.read(0, all);
+    return all;
+  };
+  for (const auto split : {&train::Dataset::train, &train::Dataset::val}) {
+    auto expected = tokens(a.*split);
+    const auto rest = tokens(b.*split);
+    expected.insert(expected.end(), rest.begin(), rest.end());
+    EXPECT_EQ(tokens(both.*split), expected);
+    (both.*split).verify();
+  }
+  EXPECT_EQ(both.train.identity().documents, a.train.identity().documents + b.train.identity().documents);
+  const auto swapped = "data.path=" + second.string() + "," + first.string();
+  EXPECT_NE(both.train.identity().recipe,
+            train::open_dataset(small.config({swapped, tokenizer}), root / "unused").train.identity().recipe);
+  EXPECT_FALSE(fs::exists(root / "unused"));
+
+  const auto mixed = "data.path=" + first.string() + "," + (root / "text").string();
+  EXPECT_TRUE(io::contains(io::message_of<Error>([&] { train::open_dataset(small.config({mixed}), root / "unused"); }),
+                           "data.path: expected folders of token shards or text, got both"));
+}
+
 TEST(Dataset, RefusesAVocabularyThatIsNotTheTokenizers) {
   const SmallRun small;
   const auto folder = small.folder.path() / "data";
