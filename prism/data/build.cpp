@@ -75,6 +75,7 @@ class AllDocuments {
   }
 
   bool in_held_out_text() const { return in_held_out_text_; }  // the last piece
+  size_t root() const { return in_held_out_text_ ? held_out_->root() : corpus_.root(); }
   uint64_t consumed() const { return corpus_.consumed() + (held_out_ ? held_out_->consumed() : 0); }
   int64_t documents() const { return corpus_.documents() + (held_out_ ? held_out_->documents() : 0); }
   int64_t empty_documents() const { return corpus_.empty_documents() + (held_out_ ? held_out_->empty_documents() : 0); }
@@ -115,12 +116,19 @@ struct Batch {
   struct Part {
     size_t end;  // in `text`
     size_t split;
+    size_t root;  // index of its source
     bool last;
   };
   struct Output {
     std::vector<uint32_t> tokens;
     int64_t documents = 0;
     uint64_t text_bytes = 0;
+    std::vector<int64_t> source_tokens;
+
+    void add_tokens(size_t source, int64_t count) {
+      if (source_tokens.size() <= source) source_tokens.resize(source + 1);
+      source_tokens[source] += count;
+    }
   };
   std::string text;
   std::vector<Part> parts;
@@ -136,7 +144,7 @@ class BatchReader {
     while (batch.text.size() < kBatchBytes && documents_.next(piece_)) {
       if (piece_.first) split_ = is_held_out() ? kVal : kTrain;
       batch.text += piece_.text;
-      batch.parts.push_back({batch.text.size(), split_, piece_.last});
+      batch.parts.push_back({batch.text.size(), split_, documents_.root(), piece_.last});
     }
     return !batch.parts.empty();
   }
@@ -158,11 +166,13 @@ void encode_batch(const Encoder& encoder, Batch& batch) {
   for (const Batch::Part& part : batch.parts) {
     const std::string_view text = std::string_view(batch.text).substr(begin, part.end - begin);
     Batch::Output& output = batch.outputs[part.split];
+    const size_t before = output.tokens.size();
     encoder.encode(text, output.tokens);
     if (part.last) {
       output.tokens.push_back(encoder.end_of_text);
       ++output.documents;
     }
+    output.add_tokens(part.root, static_cast<int64_t>(output.tokens.size() - before));
     output.text_bytes += text.size();
     begin = part.end;
   }
@@ -183,6 +193,9 @@ class Sink {
       writers_[split].append(output.tokens);
       identities_[split].documents += output.documents;
       identities_[split].text_bytes += output.text_bytes;
+      auto& sources = identities_[split].sources;
+      if (sources.size() < output.source_tokens.size()) sources.resize(output.source_tokens.size());
+      for (size_t i = 0; i < output.source_tokens.size(); ++i) sources[i].tokens += output.source_tokens[i];
     }
     const auto& [train, val] = identities_;
     meter_.advance(train.text_bytes + val.text_bytes, train.documents + val.documents,
@@ -217,6 +230,8 @@ class Sink {
   }
   Identity filled(Identity identity, const std::vector<Source>& sources, size_t split) const {
     identity.sources = sources;
+    const auto& counted = identities_[split].sources;  // the last may have no tokens in this split
+    for (size_t i = 0; i < counted.size(); ++i) identity.sources[i].tokens = counted[i].tokens;
     identity.documents = identities_[split].documents;
     identity.text_bytes = identities_[split].text_bytes;
     return identity;

@@ -91,6 +91,7 @@ class Documents {
   bool next(Piece& piece);  // false at the end; throws prism::Error if the corpus holds no document at all
 
   const std::string& source() const { return source_; }  // the file of the last piece
+  size_t root() const { return root_; }                  // and the index of its root in the corpus
   uint64_t consumed() const;                             // bytes of files read so far, of corpus.bytes()
   int64_t documents() const { return documents_; }       // begun so far
   int64_t empty_documents() const { return empty_; }     // passed over so far

@@ -125,10 +125,10 @@ void add_model_keys(std::vector<ConfigKey>& keys) {
 
 void add_data_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(
-      ConfigKey::strings(
+      ConfigKey::weighted_paths(
           "data.path", nullptr,
           "Files and folders of text, folders of token shards, or \"torch-sources\": the Python files of the "
-          "installed torch.")
+          "installed torch. An epoch goes weight times through a path; 1 where none is given.")
           .length(1, 1000));
   keys.push_back(ConfigKey::strings("data.extensions", nlohmann::json::array(),
                                     "Within folders, only files that end so; empty: all."));
@@ -350,6 +350,18 @@ model::ModelConfig model_config(const Config& config, int64_t vocab) {
   return model;
 }
 
+std::vector<DataSource> data_sources(const Config& config) {
+  std::vector<DataSource> sources;
+  for (const auto& entry : config.value("data.path")) {
+    if (entry.is_string()) {
+      sources.push_back({entry.get<std::string>()});
+    } else {
+      sources.push_back({entry.at("path").get<std::string>(), entry.at("weight").get<double>()});
+    }
+  }
+  return sources;
+}
+
 double held_out_fraction(const Config& config) {
   return config.is("data.held_out", kAuto) ? 0.01 : config.real("data.held_out");
 }
@@ -447,7 +459,7 @@ void check(const Config& config) {
   }
   schedule(config);
   optimizer_options(config);
-  config.strings("data.path");
+  data_sources(config);
   device_of(config.string("run.device"));
   // A tokenizer that is given may have another vocabulary, but that decides no other number.
   if (config.string("model.init").empty()) model_config(config, config.integer("data.vocab"));

@@ -20,7 +20,12 @@ io::Config make_config();
 // What the keys stand for. A value that cannot be is a prism::Error that says where it was given.
 model::ModelConfig model_config(const io::Config& config, int64_t vocab);
 Schedule schedule(const io::Config& config);
-double held_out_fraction(const io::Config& config);  // of the documents of data.path
+struct DataSource {
+  std::string path;
+  double weight = 1;  // how often an epoch goes through it
+};
+std::vector<DataSource> data_sources(const io::Config& config);  // data.path
+double held_out_fraction(const io::Config& config);              // of the documents of data.path
 
 struct OptimizerPair {
   std::unique_ptr<Options> matrices;  // hidden matrices: optimizer.name with its keys

@@ -29,9 +29,15 @@ data::ReaderOptions reader_options(const io::Config& config) {
   return options;
 }
 
+std::vector<std::string> paths_of(const io::Config& config) {
+  std::vector<std::string> paths;
+  for (auto& source : data_sources(config)) paths.push_back(std::move(source.path));
+  return paths;
+}
+
 data::Corpus corpus_of(const io::Config& config) {
   auto options = reader_options(config);
-  auto paths = config.strings("data.path");
+  auto paths = paths_of(config);
   for (auto& path : paths) {
     if (path != kTorchSources) continue;
     if (paths.size() > 1)
@@ -45,7 +51,7 @@ data::Corpus corpus_of(const io::Config& config) {
 // Returns the paths of data.path where they are folders of token shards; none where they are text.
 std::vector<fs::path> shard_folders(const io::Config& config) {
   std::vector<fs::path> folders;
-  const auto paths = config.strings("data.path");
+  const auto paths = paths_of(config);
   for (const auto& path : paths) {
     if (data::has_shards(path)) folders.emplace_back(path);
   }
@@ -143,7 +149,7 @@ std::optional<std::string> recipe_of(const fs::path& folder) {
 }
 
 bool is_text_gone(const io::Config& config) {
-  auto paths = config.strings("data.path");
+  auto paths = paths_of(config);
   for (auto& path : config.strings("data.held_out_path")) paths.push_back(std::move(path));
   return std::ranges::any_of(paths, [](const auto& path) { return path != kTorchSources && !fs::exists(path); });
 }
@@ -159,6 +165,15 @@ std::optional<data::Shards> joined(const std::vector<fs::path>& folders, const c
   return shards;
 }
 
+// Returns the stretches of weighted paths, of which `tokens` gives the lengths; none where all weights are 1.
+std::vector<data::SamplerOptions::Stretch> stretches_of(const io::Config& config, const std::vector<int64_t>& tokens) {
+  std::vector<data::SamplerOptions::Stretch> stretches;
+  const auto sources = data_sources(config);
+  if (std::ranges::all_of(sources, [](const auto& source) { return source.weight == 1; })) return stretches;
+  for (size_t i = 0; i < sources.size(); ++i) stretches.push_back({tokens.at(i), sources[i].weight});
+  return stretches;
+}
+
 Dataset from_shards(const io::Config& config, text::Tokenizer tokenizer, const std::vector<fs::path>& folders) {
   const auto hash = tokenizer.hash();
   auto train = joined(folders, "train", hash), val = joined(folders, "val", hash);
@@ -167,7 +182,18 @@ Dataset from_shards(const io::Config& config, text::Tokenizer tokenizer, const s
         fmt::format("{}: expected held-out shards (val.json) too; build them with prism data build --held-out 0.01",
                     config.where("data.path")));
   }
-  return {std::move(tokenizer), std::move(*train), std::move(*val)};
+  std::vector<int64_t> tokens;
+  for (const auto& folder : folders) tokens.push_back(data::read_identity(folder, "train").tokens);
+  return {std::move(tokenizer), std::move(*train), std::move(*val), stretches_of(config, tokens)};
+}
+
+// The shards that were made of the text of data.path.
+Dataset from_built_shards(const io::Config& config, text::Tokenizer tokenizer, const fs::path& folder) {
+  const auto hash = tokenizer.hash();
+  data::Shards train(folder, "train", hash), val(folder, "val", hash);
+  std::vector<int64_t> tokens;
+  for (const auto& source : train.identity().sources) tokens.push_back(source.tokens);
+  return {std::move(tokenizer), std::move(train), std::move(val), stretches_of(config, tokens)};
 }
 
 }  // namespace
@@ -208,7 +234,7 @@ Dataset open_dataset(const io::Config& config, const fs::path& folder, const Dat
   const auto kept = recipe_of(folder);
   if (trained && kept == trained->recipe && is_text_gone(config)) {
     if (progress.note) progress.note(fmt::format("the text is gone; using its shards in {}", folder.string()));
-    return from_shards(config, text::Tokenizer::load(trained->tokenizer), {folder});
+    return from_built_shards(config, text::Tokenizer::load(trained->tokenizer), folder);
   }
   const auto corpus = corpus_of(config);
   const auto options = build_options(config);
@@ -223,7 +249,7 @@ Dataset open_dataset(const io::Config& config, const fs::path& folder, const Dat
                     config.where("data.path"), trained->recipe, recipe));
   }
   if (kept != recipe) data::build(corpus, encoder, folder, options, progress.shards);
-  return from_shards(config, std::move(tokenizer), {folder});
+  return from_built_shards(config, std::move(tokenizer), folder);
 }
 
 }  // namespace prism::train

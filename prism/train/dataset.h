@@ -7,6 +7,7 @@
 #include <string>
 
 #include "prism/data/build.h"
+#include "prism/data/sampler.h"
 #include "prism/data/shards.h"
 #include "prism/io/config.h"
 #include "prism/text/tokenizer.h"
@@ -19,6 +20,7 @@ struct Dataset {
   text::Tokenizer tokenizer;
   data::Shards train;
   data::Shards val;
+  std::vector<data::SamplerOptions::Stretch> stretches = {};  // of `train`, one for each path; empty: all weights are 1
 };
 
 // What is being done before training can begin; each may be empty.

@@ -15,8 +15,8 @@ namespace prism::train {
 Trainer::Trainer(const io::Config& config, const Dataset& dataset, model::Qwen2 model)
     : schedule_(schedule(config)),
       stepper_(config, std::move(model)),
-      sampler_(dataset.train,
-               {stepper_.batch(), stepper_.context(), static_cast<uint64_t>(config.integer("train.seed"))}),
+      sampler_(dataset.train, {stepper_.batch(), stepper_.context(),
+                               static_cast<uint64_t>(config.integer("train.seed")), dataset.stretches}),
       windows_(dataset.val, stepper_.context(), config.integer("train.eval_sequences")) {}
 
 void Trainer::read(int64_t step, Batch& batch) const {

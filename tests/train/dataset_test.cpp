@@ -1,5 +1,6 @@
 #include "prism/train/dataset.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "prism/io/error.h"
@@ -85,6 +86,32 @@ TEST(Dataset, OfSeveralFoldersOfShardsIsOneAfterTheOther) {
   const auto mixed = "data.path=" + first.string() + "," + (root / "text").string();
   EXPECT_TRUE(io::contains(io::message_of<Error>([&] { train::open_dataset(small.config({mixed}), root / "unused"); }),
                            "data.path: expected folders of token shards or text, got both"));
+}
+
+TEST(Dataset, KnowsTheStretchesOfWeightedPathsOfTextAndOfShards) {
+  const SmallRun small;
+  const auto& root = small.folder.path();
+  const auto file = [&](int i) { return (root / "text" / fmt::format("{}.txt", i)).string(); };
+  EXPECT_TRUE(small.dataset().stretches.empty());
+  const auto weighted =
+      fmt::format("data.path=[\"{}\", {{path = \"{}\", weight = 2}}, \"{}\"]", file(0), file(1), file(2));
+  const auto text = train::open_dataset(small.config({weighted}), root / "text-data");
+  ASSERT_EQ(text.stretches.size(), 3u);
+  EXPECT_EQ(text.stretches[1].weight, 2);
+  int64_t sum = 0;
+  for (size_t i = 0; i < 3; ++i) {
+    sum += text.stretches[i].tokens;
+    EXPECT_EQ(text.stretches[i].tokens, text.train.identity().sources[i].tokens);
+  }
+  EXPECT_EQ(sum, text.train.tokens());
+
+  const auto shards =
+      fmt::format("data.path=[\"{0}\", {{path = \"{0}\", weight = 0.25}}]", (root / "text-data").string());
+  const auto twice = train::open_dataset(small.config({shards}), root / "unused");
+  ASSERT_EQ(twice.stretches.size(), 2u);
+  EXPECT_EQ(twice.stretches[0].tokens, text.train.tokens());
+  EXPECT_EQ(twice.stretches[1].tokens, text.train.tokens());
+  EXPECT_EQ(twice.stretches[1].weight, 0.25);
 }
 
 TEST(Dataset, RefusesAVocabularyThatIsNotTheTokenizers) {
