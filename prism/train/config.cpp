@@ -313,6 +313,28 @@ Schedule gamma_schedule(const Config& config) {
   return result;
 }
 
+// The same folder however the path to it was written, so that a run can be resumed from anywhere.
+std::string absolute(const std::string& path) {
+  const auto full = std::filesystem::absolute(path).lexically_normal();
+  return (full.has_filename() ? full : full.parent_path()).string();
+}
+
+void make_paths_absolute(Config& config) {
+  auto sources = config.value("data.path");
+  for (auto& source : sources) {
+    auto& path = source.is_string() ? source : source.at("path");
+    if (path != kTorchSources) path = absolute(path.get<std::string>());
+  }
+  config.assign("data.path", sources, config.where("data.path"));
+  auto held_out = config.strings("data.held_out_path");
+  for (auto& path : held_out) path = absolute(path);
+  config.assign("data.held_out_path", held_out, config.where("data.held_out_path"));
+  for (const char* key : {"data.tokenizer", "data.cache", "model.init"}) {
+    if (const auto path = config.string(key); path != kAuto && !path.empty())
+      config.assign(key, absolute(path), config.where(key));
+  }
+}
+
 void fill(Config& config, const char* key, const nlohmann::json& value) {
   if (config.is(key, kAuto)) config.assign(key, value, config.where(key));
 }
@@ -420,6 +442,7 @@ OptimizerPair optimizer_options(const Config& config) {
 
 void resolve(Config& config, int64_t vocab) {
   config.reset("compare");
+  make_paths_absolute(config);
   auto model = model_config(config, vocab);
   for (const auto& [key, size] : sizes_of(model)) fill(config, key, *size);
   fill(config, "model.rope_theta", model.rope_theta);

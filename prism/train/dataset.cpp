@@ -17,7 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kTorchSources = "torch-sources";
 constexpr const char* kTokenizerName = "tokenizer.json";
 constexpr const char* kRecipeName = "tokenizer.recipe";  // what the tokenizer beside it was trained on
 

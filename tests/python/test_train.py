@@ -414,6 +414,18 @@ def test_a_held_out_text_is_evaluated_on_and_all_else_trained_on(settings, corpu
     assert contents(out) == before
 
 
+def test_a_run_on_relative_paths_resumes_from_anywhere(settings, corpus, tmp_path):
+    shutil.copytree(corpus, tmp_path / "here/text")
+    (tmp_path / "there").mkdir()
+    changes = {"data__path": "text/", "data__cache": "auto"}
+    run(*settings("run", **changes, train__steps=9), cwd=tmp_path / "here")
+    before = (tmp_path / "here/run/data/train.json").stat().st_mtime_ns
+    _, errors = run("train", "--resume", "--out", "../here/run", "--set", "train.steps=12", cwd=tmp_path / "there")
+    assert "resumed at step 9" in errors
+    assert (tmp_path / "here/run/data/train.json").stat().st_mtime_ns == before
+    run(*settings("run", **changes | {"data__path": "./text"}, train__steps=12), "--resume", cwd=tmp_path / "here")
+
+
 def test_a_folder_holds_a_run_or_a_comparison(settings, whole, tmp_path):
     folder, _ = whole
     compare = ["compare", *settings(tmp_path / "comparison", train__steps=2, schedule__warmup=0)[1:]]
