@@ -41,8 +41,10 @@ int build(const BuildOptions& options) {
   const data::Encoder encoder = train::encoder_for(tokenizer, options.tokenizer);
   { const data::OutputFolder can_be_written(options.out); }
   const data::Corpus corpus = options.corpus.open();
-  data::BuildOptions settings{
-      .held_out = options.held_out, .shard_tokens = options.shard_tokens, .workers = static_cast<int>(options.workers)};
+  data::BuildOptions settings;
+  settings.held_out = options.held_out;
+  settings.shard_tokens = options.shard_tokens;
+  settings.workers = static_cast<int>(options.workers);
   if (settings.held_out.documents > 0 || !options.held_out_paths.empty()) settings.held_out.fraction = 0;
   if (!options.held_out_paths.empty()) settings.held_out_text.emplace(options.held_out_paths, options.corpus.reader);
 
@@ -59,8 +61,7 @@ int build(const BuildOptions& options) {
   print_split(result.train);
   if (result.val) print_split(*result.val);
   fmt::print("  tokenizer.json, vocabulary {}, hash {}\n", grouped(tokenizer.size()), tokenizer.hash());
-  if (result.empty_documents > 0) fmt::print("  {} empty documents left out\n", grouped(result.empty_documents));
-  if (const auto skipped = skipped_files(result.skipped); !skipped.empty()) fmt::print("  {}\n", skipped);
+  for (const auto& remark : remarks(result)) fmt::print("  {}\n", remark);
   return 0;
 }
 

@@ -31,8 +31,9 @@ void open_closed_streams() {
 int main(int argc, char** argv) {
   open_closed_streams();
   const std::string_view command = argc > 1 ? argv[1] : "";
+  const bool trains = command == "train" || command == "compare" || command == "reproduce";
   // Training goes on without a screen. Elsewhere a reader that ends, such as `head`, ends the program too.
-  if (command == "train" || command == "compare") std::signal(SIGPIPE, SIG_IGN);
-  if (command == "train" || command == "compare" || command == "bench") wait_without_spinning(argv);
+  if (trains) std::signal(SIGPIPE, SIG_IGN);
+  if (trains || command == "bench") wait_without_spinning(argv);
   return prism::cli::run(argc, argv);
 }

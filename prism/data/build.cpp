@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -10,6 +11,7 @@
 #include "prism/data/output_folder.h"
 #include "prism/io/error.h"
 #include "prism/io/hash.h"
+#include "prism/text/utf8.h"
 
 namespace prism::data {
 
@@ -79,6 +81,7 @@ class AllDocuments {
   uint64_t consumed() const { return corpus_.consumed() + (held_out_ ? held_out_->consumed() : 0); }
   int64_t documents() const { return corpus_.documents() + (held_out_ ? held_out_->documents() : 0); }
   int64_t empty_documents() const { return corpus_.empty_documents() + (held_out_ ? held_out_->empty_documents() : 0); }
+  int64_t null_rows() const { return corpus_.null_rows() + (held_out_ ? held_out_->null_rows() : 0); }
 
  private:
   Documents corpus_;
@@ -94,19 +97,41 @@ struct Scan {
   uint64_t text_bytes = 0;
   int64_t documents = 0;
   std::optional<uint64_t> bound;  // of the hashes of the corpus's held-out documents
+  std::optional<uint64_t> cut;    // where to look for the line that begins the held-out end of a single document
 };
 
-Scan scan(const Corpus& corpus, const BuildOptions& options, Meter meter) {
+// The tokenizer puts U+FFFD in place of each.
+int64_t broken_characters(std::string_view text) {
+  std::string storage;
+  const auto count = [](std::string_view in) {
+    int64_t found = 0;
+    for (size_t at = 0; (at = in.find("\xEF\xBF\xBD", at)) != std::string_view::npos; at += 3) ++found;
+    return found;
+  };
+  const std::string_view repaired = text::repair_utf8(text, storage);
+  return repaired.data() == text.data() ? 0 : count(repaired) - count(text);
+}
+
+Scan scan(const Corpus& corpus, const BuildOptions& options, Meter meter, BuildResult& counts) {
   AllDocuments documents(corpus, options);
   HeldOutChooser chooser(options.held_out);
   Scan result;
   for (Piece piece; documents.next(piece);) {
     if (piece.first && !documents.in_held_out_text()) chooser.add(document_hash(piece.text));
     result.text_bytes += piece.text.size();
+    counts.broken_characters += broken_characters(piece.text);
     meter.advance(documents.consumed(), documents.documents());
   }
+  counts.empty_documents = documents.empty_documents();
+  counts.null_rows = documents.null_rows();
   result.documents = documents.documents();
-  result.bound = chooser.bound();
+  if (result.documents == 1 && options.held_out.fraction > 0 && result.text_bytes > 1) {
+    const auto end = static_cast<double>(result.text_bytes) * (1 - options.held_out.fraction);
+    result.cut = std::clamp<uint64_t>(static_cast<uint64_t>(end), 1, result.text_bytes - 1);
+    ++result.documents;
+  } else {
+    result.bound = chooser.bound();
+  }
   meter.finish();
   return result;
 }
@@ -137,26 +162,50 @@ struct Batch {
 
 class BatchReader {
  public:
-  BatchReader(const Corpus& corpus, const BuildOptions& options, std::optional<uint64_t> bound)
-      : documents_(corpus, options), bound_(bound) {}
+  BatchReader(const Corpus& corpus, const BuildOptions& options, const Scan& scan)
+      : documents_(corpus, options), bound_(scan.bound), cut_(scan.cut) {}
 
   bool next(Batch& batch) {
     while (batch.text.size() < kBatchBytes && documents_.next(piece_)) {
       if (piece_.first) split_ = is_held_out() ? kVal : kTrain;
-      batch.text += piece_.text;
-      batch.parts.push_back({batch.text.size(), split_, documents_.root(), piece_.last});
+      const size_t cut = position_of_cut();
+      if (cut > 0) {
+        add(batch, std::string_view(piece_.text).substr(0, cut), /*last=*/true);
+        split_ = kVal;
+        cut_.reset();
+      }
+      read_ += piece_.text.size();
+      if (cut < piece_.text.size()) add(batch, std::string_view(piece_.text).substr(cut), piece_.last);
     }
     return !batch.parts.empty();
   }
-  int64_t empty_documents() const { return documents_.empty_documents(); }
 
  private:
+  void add(Batch& batch, std::string_view text, bool last) const {
+    batch.text += text;
+    batch.parts.push_back({batch.text.size(), split_, documents_.root(), last});
+  }
+
+  // Where in the piece the held-out end of a single document begins: after the first line end from `cut_` on or, where
+  // there is none before the text ends, at `cut_`, moved to the beginning of a character. 0: not in this piece.
+  size_t position_of_cut() const {
+    const std::string& text = piece_.text;
+    if (!cut_ || *cut_ >= read_ + text.size()) return 0;
+    size_t cut = *cut_ > read_ ? *cut_ - read_ : 0;
+    const size_t line_end = text.find('\n', cut);
+    if (line_end != std::string::npos && !(piece_.last && line_end + 1 == text.size())) return line_end + 1;
+    if (!piece_.last) return 0;
+    while (cut > 1 && (static_cast<unsigned char>(text[cut]) & 0xC0) == 0x80) --cut;
+    return std::max<size_t>(cut, 1);
+  }
+
   bool is_held_out() const {
     return documents_.in_held_out_text() || (bound_ && document_hash(piece_.text) <= *bound_);
   }
 
   AllDocuments documents_;
-  std::optional<uint64_t> bound_;
+  std::optional<uint64_t> bound_, cut_;
+  uint64_t read_ = 0;  // bytes of text before the piece
   Piece piece_;
   size_t split_ = kTrain;
 };
@@ -270,11 +319,11 @@ BuildResult build(const Corpus& corpus, const Encoder& encoder, const std::files
   common.recipe = recipe(corpus, sources, encoder, options);
   hashing.finish();
 
-  const Scan scanned = scan(corpus, options, Meter(Stage::kScan, bytes, progress));
+  const Scan scanned = scan(corpus, options, Meter(Stage::kScan, bytes, progress), result);
 
   const OutputFolder output(folder);
   Sink sink(folder, encoder, options.shard_tokens, Meter(Stage::kEncode, scanned.text_bytes, progress));
-  BatchReader reader(corpus, options, scanned.bound);
+  BatchReader reader(corpus, options, scanned);
   OrderedWorkers<Batch> workers(options.workers, kBatchesUnderWay, [&](Batch& batch) { encode_batch(encoder, batch); });
   for (Batch batch; reader.next(batch); batch = {}) {
     if (workers.full()) sink.write(workers.take());
@@ -282,7 +331,7 @@ BuildResult build(const Corpus& corpus, const Encoder& encoder, const std::files
   }
   while (!workers.empty()) sink.write(workers.take());
   sink.commit(common, sources, scanned, result);
-  result.empty_documents = reader.empty_documents();
+  if (scanned.cut) result.cut_bytes = result.val->text_bytes;
   return result;
 }
 

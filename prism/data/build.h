@@ -25,6 +25,7 @@ struct Encoder {
 };
 
 struct BuildOptions {
+  // A fraction of a corpus that is a single document is its end, from the beginning of a line on.
   HeldOut held_out;
   std::optional<Corpus> held_out_text;  // held out instead of documents of the corpus
   int64_t shard_tokens = kDefaultShardTokens;
@@ -50,6 +51,9 @@ struct BuildResult {
   std::optional<Identity> val;  // when something is held out
   Skipped skipped;
   int64_t empty_documents = 0;
+  int64_t null_rows = 0;
+  int64_t broken_characters = 0;  // what is not UTF-8 in the text; a tokenizer reads U+FFFD there
+  uint64_t cut_bytes = 0;         // held out at the end of a text that is one document
 };
 
 // Corpus → tokens → shards `train_*.bin` and `val_*.bin` with train.json and val.json in `folder`, replacing those that

@@ -131,7 +131,8 @@ Identity identity_from_json(std::string_view text, std::string_view where) {
   for (const auto& source : field<std::vector<nlohmann::json>>(json, "sources", where)) {
     identity.sources.push_back({field<std::string>(source, "path", where), count(source, "files", where),
                                 static_cast<uint64_t>(count(source, "bytes", where)),
-                                field<std::string>(source, "xxh3", where), count(source, "tokens", where)});
+                                field<std::string>(source, "xxh3", where),
+                                source.contains("tokens") ? count(source, "tokens", where) : 0});
   }
   for (const auto& shard : field<std::vector<nlohmann::json>>(json, "shards", where)) {
     identity.shards.push_back({field<std::string>(shard, "file", where), count(shard, "tokens", where),

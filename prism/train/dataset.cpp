@@ -247,8 +247,11 @@ Dataset open_dataset(const io::Config& config, const fs::path& folder, const Dat
                     "{}); restore it, or train in another folder (--out)",
                     config.where("data.path"), trained->recipe, recipe));
   }
-  if (kept != recipe) data::build(corpus, encoder, folder, options, progress.shards);
-  return from_built_shards(config, std::move(tokenizer), folder);
+  std::optional<data::BuildResult> built;
+  if (kept != recipe) built = data::build(corpus, encoder, folder, options, progress.shards);
+  auto dataset = from_built_shards(config, std::move(tokenizer), folder);
+  dataset.built = std::move(built);
+  return dataset;
 }
 
 }  // namespace prism::train

@@ -21,6 +21,7 @@ struct Dataset {
   data::Shards train;
   data::Shards val;
   std::vector<data::SamplerOptions::Stretch> stretches = {};  // of `train`, one for each path; empty: all weights are 1
+  std::optional<data::BuildResult> built = {};                // where the shards were made just now
 };
 
 // What is being done before training can begin; each may be empty.

@@ -1,5 +1,7 @@
 #include "prism/data/build.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -200,6 +202,47 @@ TEST_F(BuildTest, AHeldOutTextOfItsOwnBecomesTheOtherSplit) {
   BuildOptions changed;
   changed.held_out_text.emplace(std::vector{(folder_ / "held-out.txt").string()});
   EXPECT_NE(result.train.recipe, recipe(corpus, hash_sources(corpus, changed), byte_encoder(), changed));
+}
+
+TEST_F(BuildTest, TheEndOfASingleDocumentIsHeldOutFromALineOn) {
+  std::string text;
+  for (int i = 0; text.size() < 300'000; ++i) text += fmt::format("line {} of a text without separators\n", i);
+  BuildOptions options;
+  options.held_out.fraction = 0.1;
+  for (const size_t piece_bytes : {size_t{1} << 20, size_t{1000}}) {
+    ReaderOptions reader;
+    reader.piece_bytes = piece_bytes;
+    const Corpus corpus({write(folder_ / "one.txt", text)}, reader);
+    const BuildResult result = build(corpus, byte_encoder(), out_, options);
+    const auto train = decoded(tokens_of(out_, "train")), val = decoded(tokens_of(out_, "val"));
+    ASSERT_EQ(train.size(), 1u);
+    ASSERT_EQ(val.size(), 1u);
+    EXPECT_EQ(train[0] + val[0], text);
+    EXPECT_TRUE(train[0].ends_with('\n') && val[0].starts_with("line "));
+    EXPECT_NEAR(static_cast<double>(val[0].size()), 0.1 * static_cast<double>(text.size()), 50);
+    EXPECT_EQ(result.cut_bytes, val[0].size());
+  }
+  for (const std::string& short_text :
+       {std::string("no line end at all, and an é"), std::string("ab"), std::string(5000, 'x') + "\n"}) {
+    const Corpus corpus({write(folder_ / "short.txt", short_text)});
+    build(corpus, byte_encoder(), out_, options);
+    EXPECT_EQ(decoded(tokens_of(out_, "train"))[0] + decoded(tokens_of(out_, "val"))[0], short_text);
+  }
+  options.held_out = {.fraction = 0, .documents = 1};
+  const Corpus corpus({(folder_ / "one.txt").string()});
+  EXPECT_TRUE(contains(message_of<Error>([&] { build(corpus, byte_encoder(), out_, options); }), "left to train on"));
+}
+
+TEST_F(BuildTest, CountsWhatItLeavesOutAndReplaces) {
+  write(folder_ / "text/a.jsonl", "{\"text\": \"one\"}\n{\"text\": null}\n{\"text\": \"  \"}\n{\"text\": null}\n");
+  write(folder_ / "text/b.txt", "caf\xE9 and \xEF\xBF\xBD stay \xFF\xFE");
+  write(folder_ / "text/.hidden", "x");
+  const BuildResult result = build(Corpus({(folder_ / "text").string()}), byte_encoder(), out_, {});
+  EXPECT_EQ(result.train.documents, 2);
+  EXPECT_EQ(result.null_rows, 2);
+  EXPECT_EQ(result.empty_documents, 1);
+  EXPECT_EQ(result.broken_characters, 3) << "a U+FFFD that was there is none";
+  EXPECT_EQ(result.skipped.hidden, 1);
 }
 
 TEST_F(BuildTest, EverySourceKnowsItsTokens) {

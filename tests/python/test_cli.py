@@ -110,7 +110,7 @@ MISTAKES = {
         ("{corpus} --tokenizer {tokenizer} --out {new} --held-out 1.5", "--held-out: expected a number from 0 to 0.99"),
         ("{corpus} --tokenizer {tokenizer} --out {new} --held-out nan", "--held-out: expected a number"),
         ("{corpus} --tokenizer {tokenizer} --out {new} --held-out-documents 6", "documents left to train on"),
-        ("{text} --tokenizer {tokenizer} --out {new}", "documents left to train on"),
+        ("{text} --tokenizer {tokenizer} --out {new} --held-out-documents 1", "documents left to train on"),
         ("{corpus} --tokenizer {tokenizer} --out {new} --held-out 0.1 --held-out-documents 2", "excludes"),
         ("{corpus} --tokenizer {tokenizer} --out {new} --held-out 0.1 --held-out-path {text}", "excludes"),
         ("{corpus} --tokenizer {tokenizer} --out {new} --held-out-path {missing}", "missing"),

@@ -366,7 +366,7 @@ def test_a_run_that_stopped_before_its_first_checkpoint_begins_again(settings, w
 def test_resuming_with_changed_text_is_refused_and_writes_nothing(settings, corpus, tmp_path):
     text, out = tmp_path / "text", tmp_path / "run"
     shutil.copytree(corpus, text)
-    changes = {"data__path": text, "data__cache": "auto", "train__steps": 4}
+    changes = {"data__path": text, "data__cache": "auto", "train__steps": 6}
     run(*settings(out, **changes))
     (text / "0.txt").write_text("the cat now likes another text")
     before = contents(out)
@@ -384,7 +384,7 @@ def test_a_run_goes_on_from_its_shards_when_the_text_is_gone(settings, corpus, t
     shutil.copytree(corpus, text)
     changes = {"data__path": text, "data__cache": "auto"}
     run(*settings(other, **changes))
-    run(*settings(out, **changes, train__steps=9), "--set", "schedule.kind=constant")
+    run(*settings(out, **changes, train__steps=9))
     shutil.rmtree(text)
     _, errors = run("train", "--resume", "--out", out, "--set", f"train.steps={STEPS}")
     assert "the text is gone; using its shards in" in errors and "resumed at step 9" in errors
@@ -397,7 +397,7 @@ def test_a_run_goes_on_from_its_shards_when_the_text_is_gone(settings, corpus, t
 def test_a_held_out_text_is_evaluated_on_and_all_else_trained_on(settings, corpus, tmp_path):
     text, out, again = tmp_path / "held-out.txt", tmp_path / "run", tmp_path / "again"
     text.write_text("the cat sees the dog and the bird likes the tree\n" * 20)
-    changes = {"data__held_out": "auto", "data__held_out_path": text, "data__cache": "auto", "train__steps": 4}
+    changes = {"data__held_out": "auto", "data__held_out_path": text, "data__cache": "auto", "train__steps": 6}
     run(*settings(out, **changes))
     train, val = (json.loads((out / "data" / f"{split}.json").read_text()) for split in ("train", "val"))
     assert train["text_bytes"] == sum(path.stat().st_size for path in corpus.iterdir()) and train["documents"] == 40
@@ -424,6 +424,22 @@ def test_a_run_on_relative_paths_resumes_from_anywhere(settings, corpus, tmp_pat
     assert "resumed at step 9" in errors
     assert (tmp_path / "here/run/data/train.json").stat().st_mtime_ns == before
     run(*settings("run", **changes | {"data__path": "./text"}, train__steps=12), "--resume", cwd=tmp_path / "here")
+
+
+def test_one_plain_text_file_trains_and_the_log_says_what_is_held_out(settings, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_bytes(b"the small cat sees the large dog\n" * 300 + b"caf\xe9\n")
+    (tmp_path / "rows.jsonl").write_text('{"text": null}\n{"text": "' + "a bird likes the red tree " * 100 + '"}\n')
+    _, errors = run(*settings(tmp_path / "run", data__path=text, data__cache="auto", train__steps=6, data__vocab=270))
+    assert re.search(r"^text: the text is one document, without separators: its end \(\S+ \S+\) is held out$", errors, re.MULTILINE), errors
+    assert "text: 1 places that are not UTF-8 replaced by U+FFFD\n" in errors
+    val = json.loads((tmp_path / "run/data/val.json").read_text())
+    assert val["text_bytes"] == pytest.approx(0.1 * text.stat().st_size, abs=40)
+    _, errors = run("train", "--config", tmp_path / "run/config.toml", "--out", tmp_path / "new", "--set", "train.batch=5000", status=2)
+    assert "train.batch: expected at least 80000 training tokens, one step's 5000 sequences of 16, got " in errors
+    assert not (tmp_path / "new/config.toml").exists()
+    _, errors = run(*settings(tmp_path / "both", data__path=f"{text},{tmp_path / 'rows.jsonl'}", data__cache="auto", train__steps=6, data__vocab=270, data__held_out="auto"))
+    assert "text: 1 rows without text (null) left out\n" in errors and "without separators" not in errors
 
 
 def test_a_folder_holds_a_run_or_a_comparison(settings, whole, tmp_path):
