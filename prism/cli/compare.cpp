@@ -10,6 +10,7 @@
 #include "prism/cli/interrupt.h"
 #include "prism/cli/numbers.h"
 #include "prism/cli/progress.h"
+#include "prism/cli/terminal.h"
 #include "prism/compare/words.h"
 #include "prism/io/error.h"
 #include "prism/train/config.h"
@@ -36,15 +37,15 @@ std::string plain(std::string text) {  // without the marks of bold words
 }
 
 void print(const compare::Plan& plan, const compare::CompareResult& result) {
-  fmt::print("\n{}\n", compare::screen_table(result.comparison));
-  for (const auto& sentence : compare::sentences(plan, result.comparison)) fmt::print("{}\n", plain(sentence.text));
+  auto text = fmt::format("\n{}\n", compare::screen_table(result.comparison));
+  for (const auto& sentence : compare::sentences(plan, result.comparison)) text += plain(sentence.text) + "\n";
   for (const auto& sample : result.samples) {
     for (const auto& contender : plan.contenders()) {
       if (contender.id == sample.optimizer)
-        fmt::print("\n{}, at its best rate, continues:\n{}{}\n", contender.label, sample.prompt, sample.text);
+        text += fmt::format("\n{}, at its best rate, continues:\n{}{}\n", contender.label, sample.prompt, sample.text);
     }
   }
-  fmt::print("\n{}\n", (plan.folder() / "report.html").string());
+  say(stdout, fmt::format("{}\n{}\n", text, (plan.folder() / "report.html").string()));
 }
 
 int compare_optimizers(const ConfigOptions& options) {
@@ -52,7 +53,7 @@ int compare_optimizers(const ConfigOptions& options) {
   options.apply(config);
   const compare::Plan plan(config);
   ProgressLine line;
-  const auto dataset = open_dataset(config, line);
+  const auto dataset = open_dataset(config, line, compare::check_folder(plan));
   const Interrupt interrupt;
   compare::CompareOptions run;
   run.stop = &interrupt.signal();
@@ -64,7 +65,7 @@ int compare_optimizers(const ConfigOptions& options) {
   const auto result = compare::compare(plan, dataset, run);
   line.clear();
   if (result.interrupted) {
-    fmt::print("saved; the same command goes on with it: {}\n", run.command);
+    say(stdout, fmt::format("saved; the same command goes on with it: {}\n", run.command));
     return 128 + interrupt.signal();
   }
   print(plan, result);

@@ -22,6 +22,7 @@ namespace {
 struct BuildOptions {
   CorpusOptions corpus;
   std::string tokenizer, out;
+  std::vector<std::string> held_out_paths;
   data::HeldOut held_out{.fraction = 0.01, .documents = 0};
   int64_t shard_tokens = data::kDefaultShardTokens;
   int64_t workers = std::max<int64_t>(1, std::thread::hardware_concurrency());
@@ -40,9 +41,12 @@ int build(const BuildOptions& options) {
   const data::Encoder encoder = train::encoder_for(tokenizer, options.tokenizer);
   { const data::OutputFolder can_be_written(options.out); }
   const data::Corpus corpus = options.corpus.open();
-  data::BuildOptions settings{
-      .held_out = options.held_out, .shard_tokens = options.shard_tokens, .workers = static_cast<int>(options.workers)};
-  if (settings.held_out.documents > 0) settings.held_out.fraction = 0;
+  data::BuildOptions settings;
+  settings.held_out = options.held_out;
+  settings.shard_tokens = options.shard_tokens;
+  settings.workers = static_cast<int>(options.workers);
+  if (settings.held_out.documents > 0 || !options.held_out_paths.empty()) settings.held_out.fraction = 0;
+  if (!options.held_out_paths.empty()) settings.held_out_text.emplace(options.held_out_paths, options.corpus.reader);
 
   const Interrupt interrupt;
   ProgressLine line;
@@ -57,8 +61,7 @@ int build(const BuildOptions& options) {
   print_split(result.train);
   if (result.val) print_split(*result.val);
   fmt::print("  tokenizer.json, vocabulary {}, hash {}\n", grouped(tokenizer.size()), tokenizer.hash());
-  if (result.empty_documents > 0) fmt::print("  {} empty documents left out\n", grouped(result.empty_documents));
-  if (const auto skipped = skipped_files(result.skipped); !skipped.empty()) fmt::print("  {}\n", skipped);
+  for (const auto& remark : remarks(result)) fmt::print("  {}\n", remark);
   return 0;
 }
 
@@ -69,9 +72,15 @@ Action attach(CLI::App& app) {
   add_path(app, "--out", options->out, "Folder for the shards; those in it are replaced")->required();
   auto* fraction =
       add_real(app, "--held-out", options->held_out.fraction, "Part of the documents that is not trained on", 0, 0.99);
-  add_integer(app, "--held-out-documents", options->held_out.documents, "How many documents instead", 1)
+  auto* documents =
+      add_integer(app, "--held-out-documents", options->held_out.documents, "How many documents instead", 1)
+          ->excludes(fraction)
+          ->default_str("");
+  app.add_option("--held-out-path", options->held_out_paths, "Text to hold out instead; may be repeated")
+      ->type_name("PATH")
+      ->allow_extra_args(false)
       ->excludes(fraction)
-      ->default_str("");
+      ->excludes(documents);
   add_integer(app, "--shard-tokens", options->shard_tokens, "Most tokens of a shard", 1, INT32_MAX);
   add_integer(app, "--workers", options->workers, "Threads that encode", 1, 1024);
   return [options] { return build(*options); };

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "prism/cli/corpus_options.h"
 #include "prism/cli/numbers.h"
 #include "prism/data/output_folder.h"
 
@@ -28,7 +29,22 @@ std::string progress_text(const data::Progress& p) {
                      in_bytes(total), p.mb_per_s, in_time(p.eta_s), documents);
 }
 
-train::Dataset open_dataset(const io::Config& config, ProgressLine& line) {
+std::vector<std::string> remarks(const data::BuildResult& result) {
+  std::vector<std::string> lines;
+  if (result.cut_bytes > 0) {
+    lines.push_back(fmt::format("the text is one document, without separators: its end ({}) is held out",
+                                in_bytes(static_cast<double>(result.cut_bytes))));
+  }
+  if (result.empty_documents > 0) lines.push_back(grouped(result.empty_documents) + " empty documents left out");
+  if (result.null_rows > 0) lines.push_back(grouped(result.null_rows) + " rows without text (null) left out");
+  if (result.broken_characters > 0)
+    lines.push_back(grouped(result.broken_characters) + " places that are not UTF-8 replaced by U+FFFD");
+  if (const auto skipped = skipped_files(result.skipped); !skipped.empty()) lines.push_back(skipped);
+  return lines;
+}
+
+train::Dataset open_dataset(const io::Config& config, ProgressLine& line,
+                            const std::optional<train::TrainedData>& trained) {
   const std::filesystem::path out = config.string("run.out");
   { const data::OutputFolder can_be_written(out); }  // or say so before hours of work
   train::DatasetProgress progress;
@@ -38,15 +54,19 @@ train::Dataset open_dataset(const io::Config& config, ProgressLine& line) {
   progress.shards = [&](const data::Progress& p) {
     if (line.due()) line.update(progress_text(p));
   };
+  progress.note = [&](const std::string& text) { line.note(text); };
   const auto cache =
       config.is("data.cache", "auto") ? out / "data" : std::filesystem::path(config.string("data.cache"));
-  auto dataset = train::open_dataset(config, cache, progress);
+  auto dataset = train::open_dataset(config, cache, progress, trained);
   const auto& identity = dataset.train.identity();
   line.note(fmt::format("data: {} training tokens, {} held out, vocabulary {}", grouped(dataset.train.tokens()),
                         grouped(dataset.val.tokens()), grouped(dataset.tokenizer.size())));
   for (const auto& source : identity.sources) {
     line.note(fmt::format("text: {} files, {}, hash {}", grouped(source.files),
                           in_bytes(static_cast<double>(source.bytes)), source.hash));
+  }
+  if (dataset.built) {
+    for (const auto& remark : remarks(*dataset.built)) line.note("text: " + remark);
   }
   return dataset;
 }

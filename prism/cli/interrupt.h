@@ -4,8 +4,9 @@
 
 namespace prism::cli {
 
-// While it lives, SIGINT and SIGTERM no longer end the program at once but are seen by `check`, so that what was begun
-// can be taken away again. A second signal ends the program. One at a time.
+// While it lives, SIGINT, SIGTERM and SIGHUP no longer end the program at once but are seen by `check`, so that what
+// was begun can be saved or taken away again. A second SIGINT or SIGTERM ends the program; a second SIGHUP does not,
+// for a terminal that closes often sends two. A SIGHUP that is ignored (nohup) stays ignored. One object at a time.
 class Interrupt {
  public:
   Interrupt();

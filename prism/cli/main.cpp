@@ -1,5 +1,7 @@
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <string_view>
 
@@ -16,10 +18,22 @@ void wait_without_spinning(char** argv) {
     execv("/proc/self/exe", argv);  // where this fails, things go on as they are
 }
 
+// A standard stream that is closed would be the number of the next file that is opened, and what is meant for the
+// screen would be written into it.
+void open_closed_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(stream, F_GETFD) == -1 && open("/dev/null", O_RDWR) != stream) std::_Exit(1);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_closed_streams();
   const std::string_view command = argc > 1 ? argv[1] : "";
-  if (command == "train" || command == "compare" || command == "bench") wait_without_spinning(argv);
+  const bool trains = command == "train" || command == "compare" || command == "reproduce";
+  // Training goes on without a screen. Elsewhere a reader that ends, such as `head`, ends the program too.
+  if (trains) std::signal(SIGPIPE, SIG_IGN);
+  if (trains || command == "bench") wait_without_spinning(argv);
   return prism::cli::run(argc, argv);
 }

@@ -25,7 +25,8 @@ OpenedModel open_checkpoint(const fs::path& checkpoint, const fs::path& run, std
 OpenedModel open_run(const fs::path& run, at::Device device) {
   const auto latest = io::latest_checkpoint(run / "checkpoints");
   std::vector<std::string> skipped;
-  for (const auto& [path, reason] : latest.skipped) skipped.push_back(fmt::format("{}: {}", path.string(), reason));
+  for (const auto& checkpoint : latest.skipped)
+    skipped.push_back(fmt::format("{}: {}", checkpoint.path.string(), checkpoint.reason));
   if (!latest.path) {
     throw Error(fmt::format("{}: expected a checkpoint that verifies, got {}", (run / "checkpoints").string(),
                             skipped.empty() ? "none" : skipped.front()));

@@ -24,24 +24,21 @@ void ProgressLine::update(std::string_view text) {
   last_ = Clock::now();
   if (live_) {
     // One column stays free: terminals wrap after the last.
-    fmt::print(options_.out, "\r{}\x1b[K", fitted(text, terminal_of(options_.out).width - 1));
+    say(options_.out, fmt::format("\r{}\x1b[K", fitted(text, terminal_of(options_.out).width - 1)));
     shown_ = true;
   } else {
-    fmt::print(options_.out, "{}\n", text);
+    say(options_.out, fmt::format("{}\n", text));
   }
-  std::fflush(options_.out);
 }
 
 void ProgressLine::note(std::string_view text) {
   clear();
-  fmt::print(options_.out, "{}\n", text);
-  std::fflush(options_.out);
+  say(options_.out, fmt::format("{}\n", text));
 }
 
 void ProgressLine::clear() {
   if (!shown_) return;
-  std::fputs("\r\x1b[K", options_.out);
-  std::fflush(options_.out);
+  say(options_.out, "\r\x1b[K");
   shown_ = false;
 }
 

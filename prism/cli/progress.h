@@ -12,7 +12,8 @@ namespace prism::cli {
 
 // How far a long piece of work has come. On a terminal one line that is written over, within the terminal's width;
 // elsewhere (a file, a pipe) a plain line every ten seconds, so that logs stay short. The line goes away when the
-// object does, with an error message or not; what should stay is said with `note`.
+// object does, with an error message or not; what should stay is said with `note`. Work goes on
+// when the stream is lost.
 //
 //   ProgressLine line;
 //   … if (line.due()) line.update(fmt::format("step {} …", step));

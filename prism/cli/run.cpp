@@ -9,6 +9,7 @@
 #include <new>
 
 #include "prism/cli/command.h"
+#include "prism/cli/terminal.h"
 #include "prism/io/error.h"
 #include "prism/io/spelling.h"
 
@@ -73,7 +74,7 @@ std::string parse_mistake(const CLI::App& app, const CLI::ParseError& error) {
 
 int report(const std::string& who, std::string message, int status) {
   for (size_t at; (at = message.find('\n')) != std::string::npos;) message.replace(at, 1, " ");
-  fmt::print(stderr, "{}: {}\n", who, message);
+  say(stderr, fmt::format("{}: {}\n", who, message));
   return status;
 }
 

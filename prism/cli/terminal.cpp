@@ -28,6 +28,12 @@ Terminal terminal_of(std::FILE* stream) {
   return terminal;
 }
 
+void say(std::FILE* stream, std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stream);
+  std::fflush(stream);
+  std::clearerr(stream);
+}
+
 std::string coloured(std::string_view text, Colour colour, const Terminal& terminal) {
   if (!terminal.colour) return std::string(text);
   const char* code = "";

@@ -15,6 +15,10 @@ struct Terminal {
 };
 Terminal terminal_of(std::FILE* stream);
 
+// Writes the text and flushes it. A stream that cannot be written to (closed, full, a pipe that ended) is passed over:
+// what is said is worth less than the work it is about.
+void say(std::FILE* stream, std::string_view text);
+
 enum class Colour { kRed, kGreen, kYellow, kBold, kFaint };
 std::string coloured(std::string_view text, Colour colour, const Terminal& terminal);
 

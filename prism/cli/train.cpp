@@ -8,9 +8,11 @@
 #include "prism/cli/interrupt.h"
 #include "prism/cli/numbers.h"
 #include "prism/cli/progress.h"
+#include "prism/cli/terminal.h"
 #include "prism/io/error.h"
 #include "prism/train/config.h"
 #include "prism/train/run.h"
+#include "prism/train/run_folder.h"
 
 namespace prism::cli {
 namespace {
@@ -48,16 +50,16 @@ int finish(const train::RunResult& result, const std::string& folder, const Inte
     return summary.at(key).is_number() ? fmt::format("{:.4f}", summary.at(key).get<double>()) : "none";
   };
   if (result.status == train::RunStatus::kDiverged) {
-    fmt::print(stderr, "prism train: {}\n", result.diagnosis);
+    say(stderr, fmt::format("prism train: {}\n", result.diagnosis));
     return 1;
   }
   if (result.status == train::RunStatus::kInterrupted) {
-    fmt::print("saved at step {}; go on with: prism train --resume --out {}\n", result.step, folder);
+    say(stdout, fmt::format("saved at step {}; go on with: prism train --resume --out {}\n", result.step, folder));
     return 128 + interrupt.signal();
   }
-  fmt::print("trained {} steps on {} tokens in {}: loss {}, held-out loss {}\n{}\n", result.step,
-             grouped(summary.at("tokens")), in_time(summary.at("timing").at("seconds")), number("loss"),
-             number("val_loss"), folder);
+  say(stdout, fmt::format("trained {} steps on {} tokens in {}: loss {}, held-out loss {}\n{}\n", result.step,
+                          grouped(summary.at("tokens")), in_time(summary.at("timing").at("seconds")), number("loss"),
+                          number("val_loss"), folder));
   return 0;
 }
 
@@ -66,16 +68,20 @@ int train(const TrainOptions& options) {
     fmt::print(
         "# Configuration keys\n\n"
         "Printed by `prism train --list-keys`. A key is given in the file of `--config` or with `--set key=value`;\n"
-        "`[compare.override.NAME]` gives any of them again for one name of `compare.optimizers`.\n\n{}",
+        "`[compare.override.NAME]` gives those of `optimizer`, `schedule`, `checkpoint` and `metrics`, and "
+        "`compare.lr`,\n"
+        "`train.clip`, `train.accumulate`, `train.graph` and `model.recompute`, again for one name of "
+        "`compare.optimizers`.\n\n{}",
         train::config_table().markdown());
     return 0;
   }
   const auto config = configuration(options);
   const auto folder = config.string("run.out");
   train::check(config);
-  if (!options.resume) train::refuse_existing_run(folder);
+  train::expect_place_for_run(folder, options.resume);
+  train::check_resume(config);
   ProgressLine line;
-  const auto dataset = open_dataset(config, line);
+  const auto dataset = open_dataset(config, line, train::trained_data(folder));
   const Interrupt interrupt;
   train::RunOptions run;
   run.resume = options.resume;

@@ -128,6 +128,9 @@ void check_equal_start_and_data(const std::vector<RunOutcome>& runs, Comparison&
     if (!std::equal(run.batches.begin(), run.batches.begin() + static_cast<std::ptrdiff_t>(steps),
                     reference->batches.begin()))
       differ("saw different batches");
+    if (run.batches.size() != reference->batches.size() && run.summary.at("status") == "finished" &&
+        reference->summary.at("status") == "finished")
+      differ("were trained for different numbers of steps");
     if (run.batches.size() > reference->batches.size()) reference = &run;
   }
   for (const auto& [seed, run] : longest) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "prism/data/output_folder.h"
 #include "prism/io/atomic_file.h"
 #include "prism/io/checkpoint.h"
 #include "prism/io/error.h"
@@ -10,6 +11,7 @@
 #include "prism/report/page.h"
 #include "prism/train/config.h"
 #include "prism/train/machine.h"
+#include "prism/train/run_folder.h"
 #include "prism/train/run_page.h"
 
 namespace prism::compare {
@@ -41,18 +43,7 @@ class Runner {
   std::vector<RunOutcome> outcomes() && { return std::move(outcomes_); }
 
  private:
-  // A run that ended in an earlier call, with the same settings.
-  bool is_complete(const PlannedRun& planned) const {
-    const auto stored = train::stored_config(planned.folder);
-    if (!stored) return false;
-    auto wanted = planned.config;
-    train::resolve(wanted, dataset_.tokenizer.size());
-    train::refuse_other_run(wanted, *stored, planned.folder);
-    if (wanted.integer("train.steps") != stored->integer("train.steps")) {
-      throw Error(fmt::format("{}: these runs have {} steps, got {}; choose another folder (--out)",
-                              wanted.where("train.steps"), stored->integer("train.steps"),
-                              wanted.integer("train.steps")));
-    }
+  static bool is_complete(const PlannedRun& planned) {  // ended in an earlier call
     return fs::exists(planned.folder / "summary.json") &&
            train::read_summary(planned.folder).at("status") != "interrupted";
   }
@@ -126,7 +117,28 @@ Sample make_sample(const Plan& plan, const Result& result, size_t contender, con
 
 }  // namespace
 
+std::optional<train::TrainedData> check_folder(const Plan& plan) {
+  train::expect_place_for_comparison(plan.folder());
+  std::optional<train::TrainedData> trained;
+  for (const auto& planned : plan.possible_runs()) {
+    const auto stored = train::stored_config(planned.folder);
+    if (!stored) continue;
+    train::check_resume(planned.config);
+    if (planned.config.integer("train.steps") != stored->integer("train.steps")) {
+      throw Error(fmt::format("{}: these runs have {} steps, got {}; choose another folder (--out)",
+                              planned.config.where("train.steps"), stored->integer("train.steps"),
+                              planned.config.integer("train.steps")));
+    }
+    if (!trained) trained = train::trained_data(planned.folder);
+  }
+  return trained;
+}
+
 CompareResult compare(const Plan& plan, const train::Dataset& dataset, const CompareOptions& options) {
+  check_folder(plan);
+  const data::OutputFolder lock(plan.folder());
+  const auto config_file = plan.folder() / "config.toml";
+  if (!fs::exists(config_file)) io::write_file_atomically(config_file, plan.config().to_toml());
   CompareResult result;
   Runner runner(plan, dataset, options);
   result.interrupted = !runner.run_all();
@@ -140,7 +152,7 @@ CompareResult compare(const Plan& plan, const train::Dataset& dataset, const Com
   io::write_file_atomically(plan.folder() / "summary.json",
                             summary_json(plan, result.comparison, result.runs).dump(2) + "\n");
   io::write_file_atomically(plan.folder() / "runs.csv", runs_csv(plan, result.runs));
-  io::write_file_atomically(plan.folder() / "config.toml", plan.config().to_toml());
+  io::write_file_atomically(config_file, plan.config().to_toml());
   report::Page(page_document(plan, result.comparison, result.runs, result.samples, options.command))
       .write(plan.folder() / "report.html");
   return result;

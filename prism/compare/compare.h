@@ -32,6 +32,10 @@ struct CompareResult {
   std::vector<Sample> samples;
 };
 
+// Throws prism::Error where the plan's folder holds a training run, or runs that were made with other settings. Returns
+// what its runs were trained on so far. Reads and writes no data, so call it before the dataset is opened.
+std::optional<train::TrainedData> check_folder(const Plan& plan);
+
 // Runs a plan in its folder: the sweep of every contender with the first seed, then the other seeds at each one's best
 // rate; runs that are complete are not run again, interrupted ones are resumed. Then writes summary.json, runs.csv and
 // report.html. A folder whose runs were made with other settings is refused by key.

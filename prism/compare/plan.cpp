@@ -43,20 +43,32 @@ bool is_file_name(const std::string& id) {
          id[0] != '.';
 }
 
-// What all must share: the start, the data and how the loss is measured; and what only the comparison as a whole has.
-bool is_common(std::string_view key) {
-  if (key == "model.recompute" || key == "compare.lr" || key == "compare.label") return false;
-  const auto begins = [&](std::string_view section) { return key.starts_with(section); };
-  return begins("model.") || begins("data.") || begins("compare.") || key == "train.batch" || key == "train.context" ||
-         key == "train.seed" || key == "train.eval_sequences" || key == "run.out";
+// Returns whether contenders may differ in a key: how they optimize, and how a run is carried out. All else decides the
+// start, the data, how much of it is trained on or how the result is measured, and is shared by all.
+bool may_differ(std::string_view key) {
+  for (const std::string_view section : {"optimizer.", "schedule.", "checkpoint.", "metrics."}) {
+    if (key.starts_with(section)) return true;
+  }
+  for (const std::string_view own :
+       {"compare.label", "compare.lr", "train.clip", "train.accumulate", "train.graph", "model.recompute"}) {
+    if (key == own) return true;
+  }
+  return false;
 }
 
 void refuse_unfair_overrides(const io::Config& config, const std::string& name) {
   const auto overridden = config.overridden(name);
   for (const auto& key : config.table().keys()) {
-    if (!is_common(key.name()) || overridden.where(key.name()) == config.where(key.name())) continue;
-    throw Error(fmt::format("{}: the same for all that are compared; give it outside of [compare.override.{}]",
-                            overridden.where(key.name()), name));
+    const auto where = overridden.where(key.name());
+    if (where == config.where(key.name())) continue;
+    if (key.name() == "optimizer.lr") {
+      throw Error(
+          fmt::format("{}: compare.lr gives the learning rates; set compare.lr in [compare.override.{}]", where, name));
+    }
+    if (!may_differ(key.name())) {
+      throw Error(fmt::format("{}: must be the same for all that are compared; set it outside of [compare.override.{}]",
+                              where, name));
+    }
   }
 }
 
@@ -124,6 +136,16 @@ std::vector<PlannedRun> Plan::sweep() const {
   std::vector<PlannedRun> runs;
   for (size_t i = 0; i < contenders_.size(); ++i) {
     for (const double lr : contenders_[i].rates) runs.push_back(run(i, lr, seeds_.front()));
+  }
+  return runs;
+}
+
+std::vector<PlannedRun> Plan::possible_runs() const {
+  std::vector<PlannedRun> runs;
+  for (size_t i = 0; i < contenders_.size(); ++i) {
+    for (const double lr : contenders_[i].rates) {
+      for (const auto seed : seeds_) runs.push_back(run(i, lr, seed));
+    }
   }
   return runs;
 }

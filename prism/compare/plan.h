@@ -27,8 +27,8 @@ struct PlannedRun {
 };
 
 // Who is compared with whom, and at what. Names that are neither an optimizer nor explained by [compare.override.NAME],
-// empty or repeated lists, and overrides that would give one of them another start, other data or another measure than
-// the rest are refused with the place they were given at.
+// empty or repeated lists, and overrides that would give one of them another start, other or more data or another
+// measure than the rest are refused with the place they were given at.
 class Plan {
  public:
   explicit Plan(const io::Config& config);
@@ -38,7 +38,8 @@ class Plan {
   const io::Config& config() const { return config_; }
   const std::filesystem::path& folder() const { return folder_; }
 
-  std::vector<PlannedRun> sweep() const;  // every contender at every rate, with the first seed
+  std::vector<PlannedRun> sweep() const;          // every contender at every rate, with the first seed
+  std::vector<PlannedRun> possible_runs() const;  // every contender at every rate with every seed
   PlannedRun run(size_t contender, double lr, int64_t seed) const;  // one run of any contender
   size_t total_runs() const;                                        // sweep, then the other seeds at the best rates
 

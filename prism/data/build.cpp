@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -10,6 +11,7 @@
 #include "prism/data/output_folder.h"
 #include "prism/io/error.h"
 #include "prism/io/hash.h"
+#include "prism/text/utf8.h"
 
 namespace prism::data {
 
@@ -58,41 +60,100 @@ class Meter {
   Progress now_;
 };
 
+constexpr size_t kTrain = 0;
+constexpr size_t kVal = 1;
+
+// All text that is built from: the documents of the corpus, then those of the held-out text.
+class AllDocuments {
+ public:
+  AllDocuments(const Corpus& corpus, const BuildOptions& options) : corpus_(corpus) {
+    if (options.held_out_text) held_out_.emplace(*options.held_out_text);
+  }
+
+  bool next(Piece& piece) {
+    if (!in_held_out_text_ && corpus_.next(piece)) return true;
+    in_held_out_text_ = held_out_.has_value();
+    return held_out_ && held_out_->next(piece);
+  }
+
+  bool in_held_out_text() const { return in_held_out_text_; }  // the last piece
+  size_t root() const { return in_held_out_text_ ? held_out_->root() : corpus_.root(); }
+  uint64_t consumed() const { return corpus_.consumed() + (held_out_ ? held_out_->consumed() : 0); }
+  int64_t documents() const { return corpus_.documents() + (held_out_ ? held_out_->documents() : 0); }
+  int64_t empty_documents() const { return corpus_.empty_documents() + (held_out_ ? held_out_->empty_documents() : 0); }
+  int64_t null_rows() const { return corpus_.null_rows() + (held_out_ ? held_out_->null_rows() : 0); }
+
+ private:
+  Documents corpus_;
+  std::optional<Documents> held_out_;
+  bool in_held_out_text_ = false;
+};
+
+uint64_t bytes_of(const Corpus& corpus, const BuildOptions& options) {  // on disk
+  return corpus.bytes() + (options.held_out_text ? options.held_out_text->bytes() : 0);
+}
+
 struct Scan {
   uint64_t text_bytes = 0;
   int64_t documents = 0;
-  std::optional<uint64_t> bound;  // of the hashes of held-out documents
+  std::optional<uint64_t> bound;  // of the hashes of the corpus's held-out documents
+  std::optional<uint64_t> cut;    // where to look for the line that begins the held-out end of a single document
 };
 
-Scan scan(const Corpus& corpus, const HeldOut& held_out, Meter meter) {
-  Documents documents(corpus);
-  HeldOutChooser chooser(held_out);
+// The tokenizer puts U+FFFD in place of each.
+int64_t broken_characters(std::string_view text) {
+  std::string storage;
+  const auto count = [](std::string_view in) {
+    int64_t found = 0;
+    for (size_t at = 0; (at = in.find("\xEF\xBF\xBD", at)) != std::string_view::npos; at += 3) ++found;
+    return found;
+  };
+  const std::string_view repaired = text::repair_utf8(text, storage);
+  return repaired.data() == text.data() ? 0 : count(repaired) - count(text);
+}
+
+Scan scan(const Corpus& corpus, const BuildOptions& options, Meter meter, BuildResult& counts) {
+  AllDocuments documents(corpus, options);
+  HeldOutChooser chooser(options.held_out);
   Scan result;
   for (Piece piece; documents.next(piece);) {
-    if (piece.first) chooser.add(document_hash(piece.text));
+    if (piece.first && !documents.in_held_out_text()) chooser.add(document_hash(piece.text));
     result.text_bytes += piece.text.size();
+    counts.broken_characters += broken_characters(piece.text);
     meter.advance(documents.consumed(), documents.documents());
   }
+  counts.empty_documents = documents.empty_documents();
+  counts.null_rows = documents.null_rows();
   result.documents = documents.documents();
-  result.bound = chooser.bound();
+  if (result.documents == 1 && options.held_out.fraction > 0 && result.text_bytes > 1) {
+    const auto end = static_cast<double>(result.text_bytes) * (1 - options.held_out.fraction);
+    result.cut = std::clamp<uint64_t>(static_cast<uint64_t>(end), 1, result.text_bytes - 1);
+    ++result.documents;
+  } else {
+    result.bound = chooser.bound();
+  }
   meter.finish();
   return result;
 }
-
-constexpr size_t kTrain = 0;
-constexpr size_t kVal = 1;
 
 // Some pieces of text and, once a worker has had it, their tokens, for each of the two splits.
 struct Batch {
   struct Part {
     size_t end;  // in `text`
     size_t split;
+    size_t root;  // index of its source
     bool last;
   };
   struct Output {
     std::vector<uint32_t> tokens;
     int64_t documents = 0;
     uint64_t text_bytes = 0;
+    std::vector<int64_t> source_tokens;
+
+    void add_tokens(size_t source, int64_t count) {
+      if (source_tokens.size() <= source) source_tokens.resize(source + 1);
+      source_tokens[source] += count;
+    }
   };
   std::string text;
   std::vector<Part> parts;
@@ -101,21 +162,50 @@ struct Batch {
 
 class BatchReader {
  public:
-  BatchReader(const Corpus& corpus, std::optional<uint64_t> bound) : documents_(corpus), bound_(bound) {}
+  BatchReader(const Corpus& corpus, const BuildOptions& options, const Scan& scan)
+      : documents_(corpus, options), bound_(scan.bound), cut_(scan.cut) {}
 
   bool next(Batch& batch) {
     while (batch.text.size() < kBatchBytes && documents_.next(piece_)) {
-      if (piece_.first) split_ = bound_ && document_hash(piece_.text) <= *bound_ ? kVal : kTrain;
-      batch.text += piece_.text;
-      batch.parts.push_back({batch.text.size(), split_, piece_.last});
+      if (piece_.first) split_ = is_held_out() ? kVal : kTrain;
+      const size_t cut = position_of_cut();
+      if (cut > 0) {
+        add(batch, std::string_view(piece_.text).substr(0, cut), /*last=*/true);
+        split_ = kVal;
+        cut_.reset();
+      }
+      read_ += piece_.text.size();
+      if (cut < piece_.text.size()) add(batch, std::string_view(piece_.text).substr(cut), piece_.last);
     }
     return !batch.parts.empty();
   }
-  int64_t empty_documents() const { return documents_.empty_documents(); }
 
  private:
-  Documents documents_;
-  std::optional<uint64_t> bound_;
+  void add(Batch& batch, std::string_view text, bool last) const {
+    batch.text += text;
+    batch.parts.push_back({batch.text.size(), split_, documents_.root(), last});
+  }
+
+  // Where in the piece the held-out end of a single document begins: after the first line end from `cut_` on or, where
+  // there is none before the text ends, at `cut_`, moved to the beginning of a character. 0: not in this piece.
+  size_t position_of_cut() const {
+    const std::string& text = piece_.text;
+    if (!cut_ || *cut_ >= read_ + text.size()) return 0;
+    size_t cut = *cut_ > read_ ? *cut_ - read_ : 0;
+    const size_t line_end = text.find('\n', cut);
+    if (line_end != std::string::npos && !(piece_.last && line_end + 1 == text.size())) return line_end + 1;
+    if (!piece_.last) return 0;
+    while (cut > 1 && (static_cast<unsigned char>(text[cut]) & 0xC0) == 0x80) --cut;
+    return std::max<size_t>(cut, 1);
+  }
+
+  bool is_held_out() const {
+    return documents_.in_held_out_text() || (bound_ && document_hash(piece_.text) <= *bound_);
+  }
+
+  AllDocuments documents_;
+  std::optional<uint64_t> bound_, cut_;
+  uint64_t read_ = 0;  // bytes of text before the piece
   Piece piece_;
   size_t split_ = kTrain;
 };
@@ -125,11 +215,13 @@ void encode_batch(const Encoder& encoder, Batch& batch) {
   for (const Batch::Part& part : batch.parts) {
     const std::string_view text = std::string_view(batch.text).substr(begin, part.end - begin);
     Batch::Output& output = batch.outputs[part.split];
+    const size_t before = output.tokens.size();
     encoder.encode(text, output.tokens);
     if (part.last) {
       output.tokens.push_back(encoder.end_of_text);
       ++output.documents;
     }
+    output.add_tokens(part.root, static_cast<int64_t>(output.tokens.size() - before));
     output.text_bytes += text.size();
     begin = part.end;
   }
@@ -150,6 +242,9 @@ class Sink {
       writers_[split].append(output.tokens);
       identities_[split].documents += output.documents;
       identities_[split].text_bytes += output.text_bytes;
+      auto& sources = identities_[split].sources;
+      if (sources.size() < output.source_tokens.size()) sources.resize(output.source_tokens.size());
+      for (size_t i = 0; i < output.source_tokens.size(); ++i) sources[i].tokens += output.source_tokens[i];
     }
     const auto& [train, val] = identities_;
     meter_.advance(train.text_bytes + val.text_bytes, train.documents + val.documents,
@@ -157,16 +252,17 @@ class Sink {
   }
 
   // Both splits are on disk before the old ones go, and train.json, which stands for the whole, comes last.
-  void commit(const Identity& common, const Scan& expected, BuildResult& result) {
+  void commit(const Identity& common, const Sources& sources, const Scan& expected, BuildResult& result) {
     check_unchanged(expected);
     for (ShardWriter& writer : writers_) writer.flush();
     std::filesystem::remove(identity_path(folder_, "train"));
-    if (expected.bound) {
-      result.val = writers_[kVal].commit(filled(common, kVal));
+    if (identities_[kVal].documents > 0) {
+      const auto& held_out = sources.held_out.empty() ? sources.train : sources.held_out;
+      result.val = writers_[kVal].commit(filled(common, held_out, kVal));
     } else {
       remove_shards(folder_, "val");
     }
-    result.train = writers_[kTrain].commit(filled(common, kTrain));
+    result.train = writers_[kTrain].commit(filled(common, sources.train, kTrain));
     meter_.finish();
   }
 
@@ -181,7 +277,10 @@ class Sink {
         "data: the corpus changed while it was read: expected {} documents of {} bytes, got {} of {}",
         expected.documents, expected.text_bytes, train.documents + val.documents, train.text_bytes + val.text_bytes));
   }
-  Identity filled(Identity identity, size_t split) const {
+  Identity filled(Identity identity, const std::vector<Source>& sources, size_t split) const {
+    identity.sources = sources;
+    const auto& counted = identities_[split].sources;  // the last may have no tokens in this split
+    for (size_t i = 0; i < counted.size(); ++i) identity.sources[i].tokens = counted[i].tokens;
     identity.documents = identities_[split].documents;
     identity.text_bytes = identities_[split].text_bytes;
     return identity;
@@ -198,6 +297,8 @@ void check(const Encoder& encoder, const BuildOptions& options) {
     throw Error(fmt::format("data: expected an end-of-text token below the vocabulary size {}, got {}",
                             encoder.vocab_size, encoder.end_of_text));
   }
+  if (options.held_out_text && (options.held_out.fraction > 0 || options.held_out.documents > 0))
+    throw Error("data: expected a held-out text or a held-out part of the corpus, got both");
   if (options.workers < 1) throw Error(fmt::format("data: expected at least 1 worker, got {}", options.workers));
 }
 
@@ -209,32 +310,42 @@ BuildResult build(const Corpus& corpus, const Encoder& encoder, const std::files
   BuildResult result;
   result.skipped = corpus.skipped();
 
-  Meter hashing(Stage::kHash, corpus.bytes(), progress);
+  const uint64_t bytes = bytes_of(corpus, options);
+  Meter hashing(Stage::kHash, bytes, progress);
   Identity common;
-  common.sources = hash_sources(corpus, [&](uint64_t bytes) { hashing.advance(bytes); });
+  const Sources sources = hash_sources(corpus, options, [&](uint64_t done) { hashing.advance(done); });
   common.tokenizer_hash = encoder.hash;
   common.end_of_text = encoder.end_of_text;
-  common.recipe = recipe(corpus, common.sources, encoder, options);
+  common.recipe = recipe(corpus, sources, encoder, options);
   hashing.finish();
 
-  const Scan scanned = scan(corpus, options.held_out, Meter(Stage::kScan, corpus.bytes(), progress));
+  const Scan scanned = scan(corpus, options, Meter(Stage::kScan, bytes, progress), result);
 
   const OutputFolder output(folder);
   Sink sink(folder, encoder, options.shard_tokens, Meter(Stage::kEncode, scanned.text_bytes, progress));
-  BatchReader reader(corpus, scanned.bound);
+  BatchReader reader(corpus, options, scanned);
   OrderedWorkers<Batch> workers(options.workers, kBatchesUnderWay, [&](Batch& batch) { encode_batch(encoder, batch); });
   for (Batch batch; reader.next(batch); batch = {}) {
     if (workers.full()) sink.write(workers.take());
     workers.submit(std::move(batch));
   }
   while (!workers.empty()) sink.write(workers.take());
-  sink.commit(common, scanned, result);
-  result.empty_documents = reader.empty_documents();
+  sink.commit(common, sources, scanned, result);
+  if (scanned.cut) result.cut_bytes = result.val->text_bytes;
   return result;
 }
 
-std::string recipe(const Corpus& corpus, const std::vector<Source>& sources, const Encoder& encoder,
-                   const BuildOptions& options) {
+Sources hash_sources(const Corpus& corpus, const BuildOptions& options, const std::function<void(uint64_t)>& advance) {
+  Sources sources{hash_sources(corpus, advance), {}};
+  if (options.held_out_text) {
+    sources.held_out = hash_sources(*options.held_out_text, [&](uint64_t bytes) {
+      if (advance) advance(corpus.bytes() + bytes);
+    });
+  }
+  return sources;
+}
+
+std::string recipe(const Corpus& corpus, const Sources& sources, const Encoder& encoder, const BuildOptions& options) {
   // Paths are left out: the same bytes elsewhere give the same shards.
   const ReaderOptions& reader = corpus.options();
   nlohmann::json json{{"tokenizer", encoder.hash},
@@ -245,7 +356,9 @@ std::string recipe(const Corpus& corpus, const std::vector<Source>& sources, con
                       {"separator", reader.separator},
                       {"text_field", reader.text_field},
                       {"piece_bytes", reader.piece_bytes}};
-  for (const Source& source : sources) json["sources"].push_back({source.files, source.bytes, source.hash});
+  for (const Source& source : sources.train) json["sources"].push_back({source.files, source.bytes, source.hash});
+  for (const Source& source : sources.held_out)
+    json["held_out_sources"].push_back({source.files, source.bytes, source.hash});
   return io::hash_bytes(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 

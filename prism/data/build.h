@@ -25,7 +25,9 @@ struct Encoder {
 };
 
 struct BuildOptions {
+  // A fraction of a corpus that is a single document is its end, from the beginning of a line on.
   HeldOut held_out;
+  std::optional<Corpus> held_out_text;  // held out instead of documents of the corpus
   int64_t shard_tokens = kDefaultShardTokens;
   int workers = 2;
 };
@@ -46,9 +48,12 @@ struct Progress {
 
 struct BuildResult {
   Identity train;
-  std::optional<Identity> val;  // when documents are held out
+  std::optional<Identity> val;  // when something is held out
   Skipped skipped;
   int64_t empty_documents = 0;
+  int64_t null_rows = 0;
+  int64_t broken_characters = 0;  // what is not UTF-8 in the text; a tokenizer reads U+FFFD there
+  uint64_t cut_bytes = 0;         // held out at the end of a text that is one document
 };
 
 // Corpus → tokens → shards `train_*.bin` and `val_*.bin` with train.json and val.json in `folder`, replacing those that
@@ -59,8 +64,14 @@ struct BuildResult {
 BuildResult build(const Corpus& corpus, const Encoder& encoder, const std::filesystem::path& folder,
                   const BuildOptions& options, const std::function<void(const Progress&)>& progress = {});
 
+// What the corpus and the held-out text stand for.
+struct Sources {
+  std::vector<Source> train, held_out;
+};
+Sources hash_sources(const Corpus& corpus, const BuildOptions& options,
+                     const std::function<void(uint64_t)>& advance = {});
+
 // Hash of everything that decides the content of the shards. Shards whose Identity::recipe is equal need no new build.
-std::string recipe(const Corpus& corpus, const std::vector<Source>& sources, const Encoder& encoder,
-                   const BuildOptions& options);
+std::string recipe(const Corpus& corpus, const Sources& sources, const Encoder& encoder, const BuildOptions& options);
 
 }  // namespace prism::data

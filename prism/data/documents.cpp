@@ -56,6 +56,7 @@ Documents::~Documents() = default;
 bool Documents::next(Piece& piece) {
   while (reader_ || open_next()) {
     if (!reader_->next(piece)) {
+      null_rows_ += reader_->null_rows();
       reader_.reset();
       finished_bytes_ += current_bytes_;
       continue;

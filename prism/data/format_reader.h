@@ -14,7 +14,11 @@ class FormatReader {
  public:
   virtual ~FormatReader() = default;
   virtual bool next(Piece& piece) = 0;
-  virtual uint64_t consumed() const = 0;  // bytes of the file used so far, at most its size
+  virtual uint64_t consumed() const = 0;            // bytes of the file used so far, at most its size
+  int64_t null_rows() const { return null_rows_; }  // passed over so far
+
+ protected:
+  int64_t null_rows_ = 0;
 };
 
 std::unique_ptr<FormatReader> read_text(std::unique_ptr<ByteStream> bytes, const ReaderOptions& options);

@@ -62,7 +62,7 @@ std::vector<Source> hash_sources(const Corpus& corpus, const std::function<void(
     if (advance) advance(done);
   };
   for (const Corpus::Root& root : corpus.roots()) {
-    Source source{root.path, static_cast<int64_t>(root.files.size()), 0, {}};
+    Source source{root.path, static_cast<int64_t>(root.files.size()), 0, {}, 0};
     io::Hasher folder;
     for (const CorpusFile& file : root.files) {
       source.hash = hash_file(file.path, buffer, count_bytes);
@@ -92,8 +92,11 @@ std::string to_json(const Identity& identity) {
             {"recipe", identity.recipe}};
   json["sources"] = Json::array();
   for (const Source& source : identity.sources) {
-    json["sources"].push_back(
-        {{"path", source.path}, {"files", source.files}, {"bytes", source.bytes}, {"xxh3", source.hash}});
+    json["sources"].push_back({{"path", source.path},
+                               {"files", source.files},
+                               {"bytes", source.bytes},
+                               {"xxh3", source.hash},
+                               {"tokens", source.tokens}});
   }
   json["shards"] = Json::array();
   for (const ShardEntry& shard : identity.shards) {
@@ -128,7 +131,8 @@ Identity identity_from_json(std::string_view text, std::string_view where) {
   for (const auto& source : field<std::vector<nlohmann::json>>(json, "sources", where)) {
     identity.sources.push_back({field<std::string>(source, "path", where), count(source, "files", where),
                                 static_cast<uint64_t>(count(source, "bytes", where)),
-                                field<std::string>(source, "xxh3", where)});
+                                field<std::string>(source, "xxh3", where),
+                                source.contains("tokens") ? count(source, "tokens", where) : 0});
   }
   for (const auto& shard : field<std::vector<nlohmann::json>>(json, "shards", where)) {
     identity.shards.push_back({field<std::string>(shard, "file", where), count(shard, "tokens", where),

@@ -19,6 +19,7 @@ struct Source {
   int64_t files = 0;
   uint64_t bytes = 0;
   std::string hash;
+  int64_t tokens = 0;  // of the split, once it is built; the tokens of a split lie in the order of its sources
 
   bool operator==(const Source&) const = default;
 };

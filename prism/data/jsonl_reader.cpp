@@ -23,7 +23,10 @@ class FieldFinder {
  public:
   explicit FieldFinder(const std::string& field) : field_(field) {}
 
-  bool null() { return other("null"); }
+  bool null() {
+    if (depth_ > 0 && wanted_) is_null = true;
+    return depth_ > 0 || other("null");
+  }
   bool boolean(bool) { return other("a boolean"); }
   bool number_integer(json::number_integer_t) { return other("a number"); }
   bool number_unsigned(json::number_unsigned_t) { return other("a number"); }
@@ -57,10 +60,11 @@ class FieldFinder {
 
   std::string problem() const {
     if (!problem_.empty()) return problem_;
-    return text ? "" : "an object without it";
+    return text || is_null ? "" : "an object without it";
   }
 
   std::optional<std::string> text;
+  bool is_null = false;  // the field is there, without a text
 
  private:
   bool fail(std::string problem) {
@@ -102,7 +106,12 @@ class JsonLinesReader : public FormatReader {
       std::string_view line;
       if (!next_line(line)) return false;
       if (line_number_ == 1 && line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
-      if (line.find_first_not_of(" \t\r") != std::string_view::npos) document_.hold(text_of(line));
+      if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+      if (auto text = text_of(line)) {
+        document_.hold(std::move(*text));
+      } else {
+        ++null_rows_;
+      }
     }
     return true;
   }
@@ -110,14 +119,14 @@ class JsonLinesReader : public FormatReader {
   uint64_t consumed() const override { return bytes_->consumed(); }
 
  private:
-  std::string text_of(std::string_view line) const {
+  std::optional<std::string> text_of(std::string_view line) const {
     FieldFinder finder(field_);
     json::sax_parse(line, &finder);
     if (const std::string problem = finder.problem(); !problem.empty()) {
       throw Error(fmt::format("{} line {}: expected a JSON object with a string field \"{}\", got {}", bytes_->name(),
                               line_number_, field_, problem));
     }
-    return std::move(*finder.text);
+    return std::move(finder.text);
   }
 
   bool next_line(std::string_view& line) {

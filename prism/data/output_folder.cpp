@@ -21,7 +21,8 @@ OutputFolder::OutputFolder(const fs::path& path) : path_(fs::absolute(path).lexi
   }
   lock_ = io::FileDescriptor(path_, O_RDONLY | O_DIRECTORY);
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
-    throw Error(fmt::format("{}: another process is writing shards there", path.string()));
+    throw Error(fmt::format(
+        "{}: another process is writing to this folder; wait for it to end or choose another folder", path.string()));
   }
 }
 

@@ -113,10 +113,12 @@ class ParquetReader : public FormatReader {
   void hold_row() {
     ++row_;
     const int16_t defined = metadata_->schema()->Column(column_)->max_definition_level();
-    if (defined > 0 && levels_[static_cast<size_t>(row_in_batch_)] < defined) {
-      throw Error(fmt::format("{} row {}: expected a string in column \"{}\", got null", name_, row_, field_));
-    }
+    const bool is_null = defined > 0 && levels_[static_cast<size_t>(row_in_batch_)] < defined;
     ++row_in_batch_;
+    if (is_null) {
+      ++null_rows_;
+      return;
+    }
     const parquet::ByteArray& value = batch_[static_cast<size_t>(value_in_batch_++)];
     document_.hold(std::string(reinterpret_cast<const char*>(value.ptr), value.len));
   }

@@ -14,6 +14,7 @@ class FormatReader;
 // How files become documents. The extension decides, with `.gz` or `.zst` after it or not:
 //   .jsonl .ndjson   one JSON object a line, its `text_field` a string; blank lines are passed over
 //   .parquet         one document a row, from the string column `text_field` (not compressed as a whole file)
+//                    Of both, rows whose text is null are passed over and counted.
 //   any other        text: documents lie between lines that hold only `separator`; without one the file is one document
 // A document keeps its bytes as they are, line ends and invalid UTF-8 included; only a byte-order mark that opens a
 // file is dropped. Documents of nothing but blanks are passed over and counted.
@@ -91,9 +92,11 @@ class Documents {
   bool next(Piece& piece);  // false at the end; throws prism::Error if the corpus holds no document at all
 
   const std::string& source() const { return source_; }  // the file of the last piece
+  size_t root() const { return root_; }                  // and the index of its root in the corpus
   uint64_t consumed() const;                             // bytes of files read so far, of corpus.bytes()
   int64_t documents() const { return documents_; }       // begun so far
   int64_t empty_documents() const { return empty_; }     // passed over so far
+  int64_t null_rows() const { return null_rows_; }       // passed over in the files that are done
 
  private:
   bool open_next();
@@ -107,6 +110,7 @@ class Documents {
   uint64_t current_bytes_ = 0;
   int64_t documents_ = 0;
   int64_t empty_ = 0;
+  int64_t null_rows_ = 0;
 };
 
 }  // namespace prism::data

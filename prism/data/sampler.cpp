@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 #include "prism/data/permutation.h"
@@ -13,30 +14,71 @@ namespace prism::data {
 
 namespace {
 
-void check_length(const Shards& shards, int64_t context) {
+void check_length(int64_t tokens, int64_t context, const std::string& what) {
   if (context < 1) throw Error(fmt::format("data: expected a context of at least 1 token, got {}", context));
-  if (shards.tokens() > context) return;
+  if (tokens > context) return;
   throw Error(
-      fmt::format("data: expected at least {} tokens in the split \"{}\" for a context of {}, got {}; give more "
-                  "text or a shorter context",
-                  context + 1, shards.identity().split, context, shards.tokens()));
+      fmt::format("data: expected at least {} tokens in {} for a context of {}, got {}; give more text or a "
+                  "shorter context",
+                  context + 1, what, context, tokens));
 }
+
+std::string name_of(const Shards& shards) { return fmt::format("the split \"{}\"", shards.identity().split); }
 
 }  // namespace
 
-Sampler::Sampler(const Shards& shards, SamplerOptions options) : shards_(shards), options_(options) {
-  if (options.batch < 1)
-    throw Error(fmt::format("data: expected a batch of at least 1 sequence, got {}", options.batch));
-  check_length(shards, options.context);
-  windows_ = shards.tokens() / options.context;
+Sampler::Sampler(const Shards& shards, SamplerOptions options) : shards_(shards), options_(std::move(options)) {
+  if (options_.batch < 1)
+    throw Error(fmt::format("data: expected a batch of at least 1 sequence, got {}", options_.batch));
+  check_length(shards.tokens(), options_.context, name_of(shards));
+  const auto& stretches = options_.stretches;
+  if (stretches.size() < 2) {
+    add_ring(0, shards.tokens(), 1, options_.seed);
+    return;
+  }
+  int64_t first = 0;
+  for (size_t i = 0; i < stretches.size(); ++i) {
+    check_length(stretches[i].tokens, options_.context, fmt::format("weighted path {}", i + 1));
+    add_ring(first, stretches[i].tokens, stretches[i].weight, mix(options_.seed, i));
+    first += stretches[i].tokens;
+  }
+  if (first != shards.tokens())
+    throw std::out_of_range(fmt::format("sampler: stretches of {} tokens in a split of {}", first, shards.tokens()));
+}
+
+void Sampler::add_ring(int64_t first, int64_t tokens, double weight, uint64_t seed) {
+  const int64_t windows = tokens / options_.context;
+  const auto count = std::max<int64_t>(1, std::llround(weight * static_cast<double>(windows)));
+  rings_.push_back({first, tokens, windows, count, windows_, seed});
+  windows_ += count;
+}
+
+Sampler::Window Sampler::window(int64_t sequence) const {
+  size_t chosen = 0;
+  if (rings_.size() > 1) {
+    const int64_t epoch = sequence / windows_;
+    const int64_t slot = Permutation(windows_, mix(options_.seed, static_cast<uint64_t>(epoch)))(sequence % windows_);
+    chosen = static_cast<size_t>(std::ranges::upper_bound(rings_, slot, {}, &Ring::slot) - rings_.begin()) - 1;
+    sequence = epoch * rings_[chosen].count + slot - rings_[chosen].slot;
+  }
+  const Ring& ring = rings_[chosen];
+  const uint64_t key = mix(ring.seed, static_cast<uint64_t>(sequence / ring.windows));
+  const int64_t window = Permutation(ring.windows, key)(sequence % ring.windows);
+  const auto offset = static_cast<int64_t>(key % static_cast<uint64_t>(ring.tokens));
+  return {ring, (offset + window * options_.context) % ring.tokens};
 }
 
 int64_t Sampler::start(int64_t sequence) const {
-  const auto epoch = static_cast<uint64_t>(sequence / windows_);
-  const uint64_t key = mix(options_.seed, epoch);
-  const int64_t window = Permutation(windows_, key)(sequence % windows_);
-  const auto offset = static_cast<int64_t>(key % static_cast<uint64_t>(shards_.tokens()));
-  return (offset + window * options_.context) % shards_.tokens();
+  const auto [ring, begin] = window(sequence);
+  return ring.first + begin;
+}
+
+template <typename Body>
+void Sampler::for_each_stretch(int64_t sequence, Body body) const {
+  const auto [ring, begin] = window(sequence);
+  const int64_t until_seam = std::min(sequence_tokens(), ring.tokens - begin);
+  body(ring.first + begin, until_seam);
+  body(ring.first, sequence_tokens() - until_seam);
 }
 
 void Sampler::read(int64_t step, std::span<int64_t> out, int64_t first) const {
@@ -47,25 +89,22 @@ void Sampler::read(int64_t step, std::span<int64_t> out, int64_t first) const {
                                         first, first + count, options_.batch, out.size(), length));
   }
   for (int64_t k = 0; k < count; ++k) {
-    const int64_t begin = start(step * options_.batch + first + k);
-    const int64_t until_seam = std::min(length, shards_.tokens() - begin);
-    const auto row = out.subspan(static_cast<size_t>(k * length), static_cast<size_t>(length));
-    shards_.read(begin, row.first(static_cast<size_t>(until_seam)));
-    shards_.read(0, row.subspan(static_cast<size_t>(until_seam)));
+    for_each_stretch(step * options_.batch + first + k, [&](int64_t begin, int64_t tokens) {
+      shards_.read(begin, out.first(static_cast<size_t>(tokens)));
+      out = out.subspan(static_cast<size_t>(tokens));
+    });
   }
 }
 
 void Sampler::prefetch(int64_t step) const {
   for (int64_t k = 0; k < options_.batch; ++k) {
-    const int64_t begin = start(step * options_.batch + k);
-    const int64_t until_seam = std::min(sequence_tokens(), shards_.tokens() - begin);
-    shards_.prefetch(begin, until_seam);
-    shards_.prefetch(0, sequence_tokens() - until_seam);
+    for_each_stretch(step * options_.batch + k,
+                     [&](int64_t begin, int64_t tokens) { shards_.prefetch(begin, tokens); });
   }
 }
 
 EvalWindows::EvalWindows(const Shards& shards, int64_t context, int64_t limit) : shards_(shards), context_(context) {
-  check_length(shards, context);
+  check_length(shards.tokens(), context, name_of(shards));
   if (limit < 0) throw Error(fmt::format("data: expected a number of held-out windows of at least 0, got {}", limit));
   all_ = (shards.tokens() - 1) / context;
   count_ = limit == 0 ? all_ : std::min(limit, all_);

@@ -91,6 +91,25 @@ Shards::Shards(const fs::path& folder, std::string_view split, std::string_view 
   }
 }
 
+void Shards::append(Shards other) {
+  const Identity& added = other.identity_;
+  if (added.tokenizer_hash != identity_.tokenizer_hash || added.vocab_size != identity_.vocab_size) {
+    throw Error(fmt::format("{}: made with the tokenizer {}, but {} with {}; build them with one tokenizer",
+                            other.parts_.front().name, added.tokenizer_hash, parts_.front().name,
+                            identity_.tokenizer_hash));
+  }
+  for (Part& part : other.parts_) {
+    part.first += identity_.tokens;
+    parts_.push_back(std::move(part));
+  }
+  identity_.tokens += added.tokens;
+  identity_.documents += added.documents;
+  identity_.text_bytes += added.text_bytes;
+  identity_.recipe = io::hash_bytes(identity_.recipe + added.recipe);
+  identity_.sources.insert(identity_.sources.end(), added.sources.begin(), added.sources.end());
+  identity_.shards.insert(identity_.shards.end(), added.shards.begin(), added.shards.end());
+}
+
 template <typename Body>
 void Shards::for_each_part(int64_t first, int64_t count, Body body) const {
   if (first < 0 || count < 0 || first > tokens() || count > tokens() - first) {

@@ -76,6 +76,9 @@ class Shards {
   // Refuses shards made with another tokenizer than the one whose hash is given; an empty hash accepts any.
   Shards(const std::filesystem::path& folder, std::string_view split, std::string_view tokenizer_hash);
 
+  // Appends the tokens of other shards, which must be of the same tokenizer. The recipe becomes that of both.
+  void append(Shards other);
+
   int64_t tokens() const { return identity_.tokens; }
   const Identity& identity() const { return identity_; }
 

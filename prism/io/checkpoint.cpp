@@ -143,7 +143,8 @@ LatestCheckpoint latest_checkpoint(const fs::path& parent) {
   for (const auto& candidate : newest_first(parent)) {
     if (candidate.temporary) {
       const bool abandoned = is_abandoned(candidate.path);
-      latest.skipped.push_back({candidate.path, abandoned ? "unfinished: its writer died" : "still being written"});
+      latest.skipped.push_back({candidate.path, abandoned ? "unfinished: its writer died" : "still being written",
+                                /*unfinished=*/true});
     } else if (!latest.path) {
       auto fault = fault_of(candidate);
       if (fault.empty()) {

@@ -46,6 +46,7 @@ class CheckpointWriter {
 struct SkippedCheckpoint {
   std::filesystem::path path;
   std::string reason;
+  bool unfinished = false;  // never was a checkpoint: its writer died, or is still at it
 };
 
 struct LatestCheckpoint {

@@ -195,6 +195,11 @@ Config Config::overridden(std::string_view name) const {
   return result;
 }
 
+void Config::reset(std::string_view section) {
+  std::erase_if(given_, [&](const auto& setting) { return section_of(setting.first) == section; });
+  if (section_of(table_->override_section()) == section) overrides_.clear();
+}
+
 void Config::overlay(const Config& other) {
   if (table_ != other.table_) throw std::logic_error("overlay: the two configurations have different tables");
   for (const auto& [key, setting] : other.given_) given_.insert_or_assign(key, setting);

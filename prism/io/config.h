@@ -52,6 +52,8 @@ class Config {
   std::vector<std::string> override_names() const;
   Config overridden(std::string_view name) const;  // without such a part: a copy
 
+  void reset(std::string_view section);  // its keys back to their defaults, and the overrides if they lie in it
+
   void overlay(const Config& other);  // takes every value that `other` was given, also its overrides; same table
 
   // All values as TOML that reads back to the same configuration.

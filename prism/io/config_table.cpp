@@ -26,6 +26,17 @@ std::string in_markdown(std::string_view text) {
   return cell;
 }
 
+std::optional<json> accept_weighted_path(const json& value) {
+  if (value.is_string()) return value;
+  if (!value.is_object() || !value.contains("path") || !value["path"].is_string()) return std::nullopt;
+  if (value.size() == 1) return value["path"];
+  const auto weight = value.find("weight");
+  if (value.size() != 2 || weight == value.end() || !weight->is_number()) return std::nullopt;
+  const auto number = weight->get<double>();
+  if (!std::isfinite(number) || number <= 0) return std::nullopt;
+  return number == 1 ? value["path"] : json{{"path", value["path"]}, {"weight", number}};
+}
+
 std::vector<json> words_between_commas(std::string_view text) {
   if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
   std::vector<json> words;
@@ -67,6 +78,9 @@ ConfigKey ConfigKey::reals(std::string name, Json fallback, std::string doc) {
 ConfigKey ConfigKey::strings(std::string name, Json fallback, std::string doc) {
   return {std::move(name), Kind::string, 1, std::move(fallback), std::move(doc)};
 }
+ConfigKey ConfigKey::weighted_paths(std::string name, Json fallback, std::string doc) {
+  return {std::move(name), Kind::weighted_path, 1, std::move(fallback), std::move(doc)};
+}
 ConfigKey ConfigKey::real_lists(std::string name, Json fallback, std::string doc) {
   return {std::move(name), Kind::real, 2, std::move(fallback), std::move(doc)};
 }
@@ -107,8 +121,10 @@ ConfigKey ConfigKey::or_word(std::string word) && {
 }
 
 std::string ConfigKey::expected() const {
-  static constexpr const char* kOne[] = {"an integer", "a real number", "true or false", "a string"};
-  static constexpr const char* kMany[] = {"integers", "real numbers", "true or false", "strings"};
+  static constexpr const char* kOne[] = {"an integer", "a real number", "true or false", "a string",
+                                         "a path, or {path = \"…\", weight = …} with a weight > 0"};
+  static constexpr const char* kMany[] = {"integers", "real numbers", "true or false", "strings",
+                                          "paths, or {path = \"…\", weight = …} with a weight > 0"};
   const auto kind = static_cast<size_t>(kind_);
   std::string text = depth_ == 0 ? kOne[kind] : kMany[kind];
   if (!choices_.empty()) text = fmt::format("one of \"{}\"", fmt::join(choices_, "\", \""));
@@ -139,6 +155,7 @@ std::optional<json> ConfigKey::accept(const Json& value, int depth) const {
     }
     return list;
   }
+  if (kind_ == Kind::weighted_path) return accept_weighted_path(value);
   const bool of_kind = kind_ == Kind::integer   ? value.is_number_integer()
                        : kind_ == Kind::real    ? value.is_number() && std::isfinite(value.get<double>())
                        : kind_ == Kind::boolean ? value.is_boolean()
@@ -158,7 +175,8 @@ json ConfigKey::from_text(std::string_view text) const {
   if (depth_ == 0) return value && (kind_ != Kind::string || value->is_string()) ? *value : Json(text);
   if (value && (value->is_array() || value->is_string())) return value->is_array() ? *value : Json::array({*value});
   if (const auto list = parse_toml_value(fmt::format("[{}]", text)); list && !text.starts_with('[')) return *list;
-  return kind_ == Kind::string && depth_ == 1 ? Json(words_between_commas(text)) : Json(text);
+  return (kind_ == Kind::string || kind_ == Kind::weighted_path) && depth_ == 1 ? Json(words_between_commas(text))
+                                                                                : Json(text);
 }
 
 std::string section_of(std::string_view key) {

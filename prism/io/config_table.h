@@ -21,7 +21,8 @@ namespace prism::io {
 //   averages.").length(2).at_least(0).below(1) ConfigKey::string("data.path", nullptr, "File or folder to train on.")
 //   no default: the user must give it
 //
-// Values are JSON: integers int64_t, reals double (an integer where a real is meant becomes one; never inf or nan).
+// Values are JSON: integers int64_t, reals double (an integer where a real is meant becomes one; never inf or nan), a
+// path with a weight {"path": …, "weight": …}, or the path alone where the weight is 1.
 class ConfigKey {
  public:
   using Json = nlohmann::json;
@@ -33,6 +34,7 @@ class ConfigKey {
   static ConfigKey integers(std::string name, Json fallback, std::string doc);
   static ConfigKey reals(std::string name, Json fallback, std::string doc);
   static ConfigKey strings(std::string name, Json fallback, std::string doc);
+  static ConfigKey weighted_paths(std::string name, Json fallback, std::string doc);  // each "a" or {path, weight}
   static ConfigKey real_lists(std::string name, Json fallback, std::string doc);
 
   // Bounds and choices hold for every element of a list.
@@ -60,7 +62,7 @@ class ConfigKey {
  private:
   friend class ConfigTable;  // settles the default once all checks are known
 
-  enum class Kind { integer, real, boolean, string };
+  enum class Kind { integer, real, boolean, string, weighted_path };
   struct Check {
     std::string expected;
     std::function<bool(const Json&)> holds;

@@ -1,6 +1,7 @@
 #include "prism/io/config_toml.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <toml++/toml.h>
 
 #include <algorithm>
@@ -24,6 +25,15 @@ std::optional<json> to_json(const toml::node& node) {
   if (const auto* value = node.as_integer()) return value->get();
   if (const auto* value = node.as_floating_point()) return value->get();
   if (const auto* value = node.as_string()) return value->get();
+  if (const auto* table = node.as_table()) {
+    json object = json::object();
+    for (const auto& [key, element] : *table) {
+      auto value = to_json(element);
+      if (!value) return std::nullopt;
+      object[std::string(key.str())] = std::move(*value);
+    }
+    return object;
+  }
   const auto* array = node.as_array();
   if (!array) return std::nullopt;
   json list = json::array();
@@ -43,7 +53,7 @@ void flatten(const toml::table& table, const std::string& prefix, std::vector<To
     if (section && !section->empty()) {
       flatten(*section, path + '.', entries);
     } else {
-      entries.push_back({path, to_json(node), section != nullptr, line});
+      entries.push_back({path, section ? std::nullopt : to_json(node), section != nullptr, line});
     }
   }
 }
@@ -151,6 +161,17 @@ std::optional<json> parse_toml_value(std::string_view text) {
 }
 
 std::string toml_text(const json& value) {
+  if (value.is_object()) {
+    std::vector<std::string> entries;
+    for (const auto& [key, element] : value.items())
+      entries.push_back(fmt::format("{} = {}", toml_key(key), toml_text(element)));
+    return fmt::format("{{{}}}", fmt::join(entries, ", "));
+  }
+  if (value.is_array()) {
+    std::vector<std::string> elements;
+    for (const auto& element : value) elements.push_back(toml_text(element));
+    return fmt::format("[{}]", fmt::join(elements, ","));
+  }
   // JSON is TOML but for DEL, which TOML wants escaped; in JSON text it stands only inside strings.
   std::string text;
   for (const char character : value.dump()) text += character == '\x7f' ? "\\u007f" : std::string(1, character);

@@ -125,10 +125,10 @@ void add_model_keys(std::vector<ConfigKey>& keys) {
 
 void add_data_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(
-      ConfigKey::strings(
+      ConfigKey::weighted_paths(
           "data.path", nullptr,
-          "Files and folders of text, one folder of token shards, or \"torch-sources\": the Python files of the "
-          "installed torch.")
+          "Files and folders of text, folders of token shards, or \"torch-sources\": the Python files of the "
+          "installed torch. An epoch goes weight times through a path; 1 where none is given.")
           .length(1, 1000));
   keys.push_back(ConfigKey::strings("data.extensions", nlohmann::json::array(),
                                     "Within folders, only files that end so; empty: all."));
@@ -139,8 +139,14 @@ void add_data_keys(std::vector<ConfigKey>& keys) {
       "data.tokenizer", kAuto,
       "tokenizer.json or a folder with one; auto: that of model.init or of the shards, else one is trained."));
   keys.push_back(ConfigKey::integer("data.vocab", 16384, "Tokens of a tokenizer that is trained here.").at_least(257));
-  keys.push_back(
-      ConfigKey::real("data.held_out", 0.01, "Fraction of the documents kept for evaluation.").above(0).below(1));
+  keys.push_back(ConfigKey::real("data.held_out", kAuto,
+                                 "Fraction of the documents kept for evaluation; auto: 0.01, or none with "
+                                 "data.held_out_path.")
+                     .above(0)
+                     .below(1)
+                     .or_word(kAuto));
+  keys.push_back(ConfigKey::strings("data.held_out_path", nlohmann::json::array(),
+                                    "Files and folders of text to evaluate on, in place of documents of data.path."));
   keys.push_back(
       ConfigKey::string("data.cache", kAuto, "Where tokenizer and shards are kept; auto: the folder data of the run."));
 }
@@ -310,6 +316,28 @@ Schedule gamma_schedule(const Config& config) {
   return result;
 }
 
+// The same folder however the path to it was written, so that a run can be resumed from anywhere.
+std::string absolute(const std::string& path) {
+  const auto full = std::filesystem::absolute(path).lexically_normal();
+  return (full.has_filename() ? full : full.parent_path()).string();
+}
+
+void make_paths_absolute(Config& config) {
+  auto sources = config.value("data.path");
+  for (auto& source : sources) {
+    auto& path = source.is_string() ? source : source.at("path");
+    if (path != kTorchSources) path = absolute(path.get<std::string>());
+  }
+  config.assign("data.path", sources, config.where("data.path"));
+  auto held_out = config.strings("data.held_out_path");
+  for (auto& path : held_out) path = absolute(path);
+  config.assign("data.held_out_path", held_out, config.where("data.held_out_path"));
+  for (const char* key : {"data.tokenizer", "data.cache", "model.init"}) {
+    if (const auto path = config.string(key); path != kAuto && !path.empty())
+      config.assign(key, absolute(path), config.where(key));
+  }
+}
+
 void fill(Config& config, const char* key, const nlohmann::json& value) {
   if (config.is(key, kAuto)) config.assign(key, value, config.where(key));
 }
@@ -345,6 +373,22 @@ model::ModelConfig model_config(const Config& config, int64_t vocab) {
   model.vocab = vocab;
   model.check();
   return model;
+}
+
+std::vector<DataSource> data_sources(const Config& config) {
+  std::vector<DataSource> sources;
+  for (const auto& entry : config.value("data.path")) {
+    if (entry.is_string()) {
+      sources.push_back({entry.get<std::string>()});
+    } else {
+      sources.push_back({entry.at("path").get<std::string>(), entry.at("weight").get<double>()});
+    }
+  }
+  return sources;
+}
+
+double held_out_fraction(const Config& config) {
+  return config.is("data.held_out", kAuto) ? 0.01 : config.real("data.held_out");
 }
 
 Schedule schedule(const Config& config) {
@@ -400,6 +444,8 @@ OptimizerPair optimizer_options(const Config& config) {
 }
 
 void resolve(Config& config, int64_t vocab) {
+  config.reset("compare");
+  make_paths_absolute(config);
   auto model = model_config(config, vocab);
   for (const auto& [key, size] : sizes_of(model)) fill(config, key, *size);
   fill(config, "model.rope_theta", model.rope_theta);
@@ -411,6 +457,7 @@ void resolve(Config& config, int64_t vocab) {
   }
   config.assign("model.tied", model.tied, config.where("model.tied"));
   config.assign("data.vocab", vocab, config.where("data.vocab"));
+  if (config.strings("data.held_out_path").empty()) fill(config, "data.held_out", held_out_fraction(config));
   if (config.string("model.init").empty()) fill(config, "model.preset", preset_of(config));
   const auto rates = schedule(config);
   if (rates.kind != ScheduleKind::Constant) fill(config, "schedule.floor", rates.floor);
@@ -432,9 +479,13 @@ void check(const Config& config) {
     throw Error(fmt::format("{}: expected a divisor of train.batch = {}, got {}", config.where("train.accumulate"),
                             batch, accumulate));
   }
+  if (!config.strings("data.held_out_path").empty() && !config.is("data.held_out", kAuto)) {
+    throw Error(fmt::format("{}: data.held_out_path names the held-out text; leave one of the two keys out",
+                            config.where("data.held_out")));
+  }
   schedule(config);
   optimizer_options(config);
-  config.strings("data.path");
+  data_sources(config);
   device_of(config.string("run.device"));
   // A tokenizer that is given may have another vocabulary, but that decides no other number.
   if (config.string("model.init").empty()) model_config(config, config.integer("data.vocab"));

@@ -20,6 +20,14 @@ io::Config make_config();
 // What the keys stand for. A value that cannot be is a prism::Error that says where it was given.
 model::ModelConfig model_config(const io::Config& config, int64_t vocab);
 Schedule schedule(const io::Config& config);
+inline constexpr const char* kTorchSources = "torch-sources";  // as a path: the Python files of the installed torch
+
+struct DataSource {
+  std::string path;
+  double weight = 1;  // how often an epoch goes through it
+};
+std::vector<DataSource> data_sources(const io::Config& config);  // data.path
+double held_out_fraction(const io::Config& config);              // of the documents of data.path
 
 struct OptimizerPair {
   std::unique_ptr<Options> matrices;  // hidden matrices: optimizer.name with its keys
@@ -29,8 +37,9 @@ struct OptimizerPair {
 // A key of [optimizer] that the chosen optimizer does not have is refused by name.
 OptimizerPair optimizer_options(const io::Config& config);
 
-// Writes what "auto" stood for into the configuration: model numbers, the chosen optimizer's options, context, decay,
-// and the vocabulary of the tokenizer that was found or trained.
+// Makes paths absolute and writes what "auto" stood for into the configuration: model numbers, the chosen optimizer's
+// options, context, decay, and the vocabulary of the tokenizer that was found or trained. Drops the keys of [compare],
+// which concern no single run.
 void resolve(io::Config& config, int64_t vocab);
 
 // Checks what needs no data and no model: numbers that must fit together, the optimizer's options.

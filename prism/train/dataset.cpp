@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <thread>
 
 #include "prism/io/atomic_file.h"
 #include "prism/io/error.h"
 #include "prism/io/hash.h"
+#include "prism/train/config.h"
 #include "prism/train/machine.h"
 
 namespace prism::train {
@@ -15,16 +17,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kTorchSources = "torch-sources";
 constexpr const char* kTokenizerName = "tokenizer.json";
 constexpr const char* kRecipeName = "tokenizer.recipe";  // what the tokenizer beside it was trained on
 
-data::Corpus corpus_of(const io::Config& config) {
+data::ReaderOptions reader_options(const io::Config& config) {
   data::ReaderOptions options;
   options.separator = config.string("data.separator");
   options.text_field = config.string("data.text_field");
   options.extensions = config.strings("data.extensions");
-  auto paths = config.strings("data.path");
+  return options;
+}
+
+std::vector<std::string> paths_of(const io::Config& config) {
+  std::vector<std::string> paths;
+  for (auto& source : data_sources(config)) paths.push_back(std::move(source.path));
+  return paths;
+}
+
+data::Corpus corpus_of(const io::Config& config) {
+  auto options = reader_options(config);
+  auto paths = paths_of(config);
   for (auto& path : paths) {
     if (path != kTorchSources) continue;
     if (paths.size() > 1)
@@ -35,18 +47,28 @@ data::Corpus corpus_of(const io::Config& config) {
   return data::Corpus(std::move(paths), std::move(options));
 }
 
-std::optional<fs::path> shard_folder(const io::Config& config) {
-  const auto paths = config.strings("data.path");
-  if (paths.size() == 1 && data::has_shards(paths[0])) return paths[0];
-  return std::nullopt;
+// Returns the paths of data.path where they are folders of token shards; none where they are text.
+std::vector<fs::path> shard_folders(const io::Config& config) {
+  std::vector<fs::path> folders;
+  const auto paths = paths_of(config);
+  for (const auto& path : paths) {
+    if (data::has_shards(path)) folders.emplace_back(path);
+  }
+  if (!folders.empty() && folders.size() < paths.size()) {
+    throw Error(fmt::format("{}: expected folders of token shards or text, got both; build shards of the text too",
+                            config.where("data.path")));
+  }
+  return folders;
 }
 
 // Where the user, the model to start from, or the shards name a tokenizer.
 std::optional<fs::path> given_tokenizer(const io::Config& config) {
   if (!config.is("data.tokenizer", "auto")) return config.string("data.tokenizer");
   if (const auto init = config.string("model.init"); !init.empty()) return init;
-  if (const auto shards = shard_folder(config)) {
-    if (fs::exists(*shards / kTokenizerName)) return *shards / kTokenizerName;
+  if (const auto folders = shard_folders(config); !folders.empty()) {
+    for (const auto& folder : folders) {
+      if (fs::exists(folder / kTokenizerName)) return folder / kTokenizerName;
+    }
     throw Error(fmt::format("{}: these shards have no tokenizer.json beside them; name theirs with data.tokenizer",
                             config.where("data.path")));
   }
@@ -62,11 +84,10 @@ text::Tokenizer load_tokenizer(const io::Config& config, const fs::path& path) {
   return tokenizer;
 }
 
-std::string tokenizer_recipe(const io::Config& config, const data::Corpus& corpus,
-                             const std::vector<data::Source>& sources) {
+std::string tokenizer_recipe(const io::Config& config, const data::Corpus& corpus, const data::Sources& sources) {
   // The name stands for "a tokenizer yet to be trained": only its vocabulary counts.
   const data::Encoder untrained{{}, "untrained", config.integer("data.vocab"), 0};
-  return data::recipe(corpus, sources, untrained, {});
+  return data::recipe(corpus, {sources.train, {}}, untrained, {});
 }
 
 text::Tokenizer train_tokenizer(const io::Config& config, const data::Corpus& corpus, const DatasetProgress& progress) {
@@ -85,9 +106,8 @@ text::Tokenizer train_tokenizer(const io::Config& config, const data::Corpus& co
       .tokenizer;
 }
 
-text::Tokenizer tokenizer_of(const io::Config& config, const data::Corpus& corpus,
-                             const std::vector<data::Source>& sources, const fs::path& folder,
-                             const DatasetProgress& progress) {
+text::Tokenizer tokenizer_of(const io::Config& config, const data::Corpus& corpus, const data::Sources& sources,
+                             const fs::path& folder, const DatasetProgress& progress) {
   if (const auto given = given_tokenizer(config)) return load_tokenizer(config, *given);
   const auto recipe = tokenizer_recipe(config, corpus, sources);
   const auto file = folder / kTokenizerName, recipe_file = folder / kRecipeName;
@@ -99,6 +119,80 @@ text::Tokenizer tokenizer_of(const io::Config& config, const data::Corpus& corpu
   tokenizer.save(file);
   io::write_file_atomically(recipe_file, recipe);
   return tokenizer;
+}
+
+// The tokenizer of a run that is resumed. One that is named must still have its tokens.
+text::Tokenizer tokenizer_of(const io::Config& config, const TrainedData& trained) {
+  auto tokenizer = text::Tokenizer::load(trained.tokenizer);
+  if (const auto given = given_tokenizer(config); given && fs::exists(*given)) {
+    if (const auto named = load_tokenizer(config, *given); named.hash() != tokenizer.hash()) return named;
+  }
+  return tokenizer;
+}
+
+data::BuildOptions build_options(const io::Config& config) {
+  data::BuildOptions options;
+  if (const auto paths = config.strings("data.held_out_path"); !paths.empty()) {
+    options.held_out_text.emplace(paths, reader_options(config));
+  } else {
+    options.held_out.fraction = held_out_fraction(config);
+  }
+  options.workers = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  return options;
+}
+
+// Returns the recipe of the shards in a folder; nothing where either split is missing.
+std::optional<std::string> recipe_of(const fs::path& folder) {
+  if (!data::has_shards(folder, "train") || !data::has_shards(folder, "val")) return std::nullopt;
+  return data::read_identity(folder, "train").recipe;
+}
+
+bool is_text_gone(const io::Config& config) {
+  auto paths = paths_of(config);
+  for (auto& path : config.strings("data.held_out_path")) paths.push_back(std::move(path));
+  return std::ranges::any_of(paths, [](const auto& path) { return path != kTorchSources && !fs::exists(path); });
+}
+
+// Opens one split of several folders as one; those that have none of it are passed over.
+std::optional<data::Shards> joined(const std::vector<fs::path>& folders, const char* split, const std::string& hash) {
+  std::optional<data::Shards> shards;
+  for (const auto& folder : folders) {
+    if (!data::has_shards(folder, split)) continue;
+    data::Shards next(folder, split, hash);
+    shards ? shards->append(std::move(next)) : (void)shards.emplace(std::move(next));
+  }
+  return shards;
+}
+
+// Returns the stretches of weighted paths, of which `tokens` gives the lengths; none where all weights are 1.
+std::vector<data::SamplerOptions::Stretch> stretches_of(const io::Config& config, const std::vector<int64_t>& tokens) {
+  std::vector<data::SamplerOptions::Stretch> stretches;
+  const auto sources = data_sources(config);
+  if (std::ranges::all_of(sources, [](const auto& source) { return source.weight == 1; })) return stretches;
+  for (size_t i = 0; i < sources.size(); ++i) stretches.push_back({tokens.at(i), sources[i].weight});
+  return stretches;
+}
+
+Dataset from_shards(const io::Config& config, text::Tokenizer tokenizer, const std::vector<fs::path>& folders) {
+  const auto hash = tokenizer.hash();
+  auto train = joined(folders, "train", hash), val = joined(folders, "val", hash);
+  if (!val) {
+    throw Error(
+        fmt::format("{}: expected held-out shards (val.json) too; build them with prism data build --held-out 0.01",
+                    config.where("data.path")));
+  }
+  std::vector<int64_t> tokens;
+  for (const auto& folder : folders) tokens.push_back(data::read_identity(folder, "train").tokens);
+  return {std::move(tokenizer), std::move(*train), std::move(*val), stretches_of(config, tokens)};
+}
+
+// The shards that were made of the text of data.path.
+Dataset from_built_shards(const io::Config& config, text::Tokenizer tokenizer, const fs::path& folder) {
+  const auto hash = tokenizer.hash();
+  data::Shards train(folder, "train", hash), val(folder, "val", hash);
+  std::vector<int64_t> tokens;
+  for (const auto& source : train.identity().sources) tokens.push_back(source.tokens);
+  return {std::move(tokenizer), std::move(train), std::move(val), stretches_of(config, tokens)};
 }
 
 }  // namespace
@@ -125,28 +219,39 @@ data::Encoder encoder_for(const text::Tokenizer& tokenizer, const std::string& w
           tokenizer.hash(), tokenizer.size(), *end};
 }
 
-Dataset open_dataset(const io::Config& config, const fs::path& folder, const DatasetProgress& progress) {
-  if (const auto shards = shard_folder(config)) {
-    auto tokenizer = load_tokenizer(config, *given_tokenizer(config));
-    if (!data::has_shards(*shards, "val")) {
+Dataset open_dataset(const io::Config& config, const fs::path& folder, const DatasetProgress& progress,
+                     const std::optional<TrainedData>& trained) {
+  if (const auto folders = shard_folders(config); !folders.empty()) {
+    if (!config.strings("data.held_out_path").empty()) {
       throw Error(
-          fmt::format("{}: expected held-out shards (val.json) too; build them with prism data build --held-out 0.01",
-                      config.where("data.path")));
+          fmt::format("{}: token shards bring their held-out text along; build them with prism data build "
+                      "--held-out-path",
+                      config.where("data.held_out_path")));
     }
-    const auto hash = tokenizer.hash();
-    return {std::move(tokenizer), data::Shards(*shards, "train", hash), data::Shards(*shards, "val", hash)};
+    return from_shards(config, load_tokenizer(config, *given_tokenizer(config)), folders);
+  }
+  const auto kept = recipe_of(folder);
+  if (trained && kept == trained->recipe && is_text_gone(config)) {
+    if (progress.note) progress.note(fmt::format("the text is gone; using its shards in {}", folder.string()));
+    return from_built_shards(config, text::Tokenizer::load(trained->tokenizer), folder);
   }
   const auto corpus = corpus_of(config);
-  const auto sources = data::hash_sources(corpus);
-  auto tokenizer = tokenizer_of(config, corpus, sources, folder, progress);
+  const auto options = build_options(config);
+  const auto sources = data::hash_sources(corpus, options);
+  auto tokenizer = trained ? tokenizer_of(config, *trained) : tokenizer_of(config, corpus, sources, folder, progress);
   const auto encoder = encoder_for(tokenizer, config.where("data.tokenizer"));
-  data::BuildOptions options;
-  options.held_out.fraction = config.real("data.held_out");
-  options.workers = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  const bool built = data::has_shards(folder, "train") && data::has_shards(folder, "val") &&
-                     data::read_identity(folder, "train").recipe == data::recipe(corpus, sources, encoder, options);
-  if (!built) data::build(corpus, encoder, folder, options, progress.shards);
-  return {std::move(tokenizer), data::Shards(folder, "train", encoder.hash), data::Shards(folder, "val", encoder.hash)};
+  const auto recipe = data::recipe(corpus, sources, encoder, options);
+  if (trained && recipe != trained->recipe) {
+    throw Error(
+        fmt::format("{}: cannot resume: the training text or its tokenizer has changed since the run began (was {}, is "
+                    "{}); restore it, or train in another folder (--out)",
+                    config.where("data.path"), trained->recipe, recipe));
+  }
+  std::optional<data::BuildResult> built;
+  if (kept != recipe) built = data::build(corpus, encoder, folder, options, progress.shards);
+  auto dataset = from_built_shards(config, std::move(tokenizer), folder);
+  dataset.built = std::move(built);
+  return dataset;
 }
 
 }  // namespace prism::train

@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "prism/data/build.h"
+#include "prism/data/sampler.h"
 #include "prism/data/shards.h"
 #include "prism/io/config.h"
 #include "prism/text/tokenizer.h"
@@ -18,19 +20,29 @@ struct Dataset {
   text::Tokenizer tokenizer;
   data::Shards train;
   data::Shards val;
+  std::vector<data::SamplerOptions::Stretch> stretches = {};  // of `train`, one for each path; empty: all weights are 1
+  std::optional<data::BuildResult> built = {};                // where the shards were made just now
 };
 
-// What is being done before training can begin; either may be empty.
+// What is being done before training can begin; each may be empty.
 struct DatasetProgress {
   std::function<void(const text::TrainerProgress&)> tokenizer;
   std::function<void(const data::Progress&)> shards;
+  std::function<void(const std::string&)> note;  // what the user should read
 };
 
-// The dataset of the keys [data]. A folder of shards (`prism data build`) is used as it is. Of text, tokenizer.json and
-// the shards are made in `folder`; what is there already is taken when it came from the same files with the same
-// settings.
+// What a run that is resumed was trained on so far.
+struct TrainedData {
+  std::string recipe;               // of the training shards
+  std::filesystem::path tokenizer;  // the file in the run folder
+};
+
+// Returns the dataset of the keys [data]. Folders of shards (`prism data build`) are used as they are, one after the
+// other. Of text, the tokenizer and the shards are made in `folder`; what is there already is taken when it came from
+// the same files with the same settings. With `trained`, throws prism::Error before anything is written where the text
+// is no longer the same; text that is gone is not needed while the shards in `folder` are those that were trained on.
 Dataset open_dataset(const io::Config& config, const std::filesystem::path& folder,
-                     const DatasetProgress& progress = {});
+                     const DatasetProgress& progress = {}, const std::optional<TrainedData>& trained = {});
 
 data::Encoder encoder_for(const text::Tokenizer& tokenizer, const std::string& where);
 

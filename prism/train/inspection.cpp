@@ -16,7 +16,7 @@
 #include "prism/text/tokenizer.h"
 #include "prism/train/config.h"
 #include "prism/train/metrics.h"
-#include "prism/train/run.h"
+#include "prism/train/run_folder.h"
 
 namespace prism::train {
 namespace {

@@ -17,6 +17,7 @@
 #include "prism/train/checkpoint.h"
 #include "prism/train/config.h"
 #include "prism/train/machine.h"
+#include "prism/train/run_folder.h"
 #include "prism/train/run_page.h"
 #include "prism/train/summary.h"
 
@@ -24,36 +25,6 @@ namespace prism::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-// What may differ between a run and its continuation.
-bool may_change(std::string_view key) {
-  for (const std::string_view free : {"checkpoint.", "metrics.", "run.", "compare.", "train.eval_", "train.max_skips",
-                                      "train.graph", "train.steps", "data.cache"}) {
-    if (key.starts_with(free)) return true;
-  }
-  return false;
-}
-
-}  // namespace
-
-void refuse_other_run(const io::Config& wanted, const io::Config& written, const fs::path& folder) {
-  // Options that did not exist when it was written have their defaults.
-  auto stored = written;
-  resolve(stored, stored.integer("data.vocab"));
-  std::vector<std::string> differences;
-  for (const auto& key : wanted.table().keys()) {
-    const auto& name = key.name();
-    if (may_change(name) || (!wanted.has(name) && !stored.has(name))) continue;
-    const auto ours = wanted.has(name) ? wanted.value(name) : nlohmann::json(),
-               theirs = stored.has(name) ? stored.value(name) : nlohmann::json();
-    if (ours != theirs) differences.push_back(fmt::format("{} was {}, got {}", name, theirs.dump(), ours.dump()));
-  }
-  if (differences.empty()) return;
-  throw Error(fmt::format("{}: cannot resume with other settings: {}; give the old ones, or another run.out",
-                          folder.string(), fmt::join(differences, "; ")));
-}
-
-namespace {
 
 void set_up_torch(const io::Config& config) {
   if (const auto threads = config.integer("run.threads"); threads > 0) at::set_num_threads(static_cast<int>(threads));
@@ -84,7 +55,7 @@ class Run {
  public:
   Run(const io::Config& config, const Dataset& dataset, const RunOptions& options)
       : options_(options), dataset_(dataset), folder_(config.string("run.out")), lock_(folder_) {
-    if (!options.resume) refuse_existing_run(folder_);
+    expect_place_for_run(folder_, options.resume);
     const auto stored = stored_config(folder_);
     check(config);
     set_up_torch(config);
@@ -120,20 +91,25 @@ class Run {
   void begin() {
     state_.initial_weights = weights_hash(trainer_->model());
     state_.data = dataset_.train.identity().recipe;
-    if (options_.resume) resume();
-    io::write_file_atomically(folder_ / "config.toml", config_->to_toml());
+    const bool resumed = options_.resume && resume();
     dataset_.tokenizer.save(folder_ / "tokenizer.json");
+    if (!resumed) write_record(folder_, {state_.data, std::nullopt});
+    io::write_file_atomically(folder_ / "config.toml", config_->to_toml());
     fs::remove(folder_ / "summary.json");
     metrics_.emplace(folder_, state_.step, config_->boolean("metrics.tensorboard"));
     metrics_->text("config", "```\n" + config_->to_toml() + "```");
     saved_step_ = state_.step;
   }
 
-  void resume() {
-    auto resumed = load_checkpoint(folder_, *trainer_);
+  bool resume() {  // false: there is no checkpoint
+    const auto resumed = load_checkpoint(folder_, *trainer_);
+    if (!resumed.state) refuse_lost_checkpoints(resumed.skipped);
     for (const auto& skipped : resumed.skipped)
       note(fmt::format("skipped {}: {}", skipped.path.filename().string(), skipped.reason));
-    if (!resumed.state) return;
+    if (!resumed.state) {
+      if (stored_config(folder_)) note("the run stopped before its first checkpoint; training starts at step 1");
+      return false;
+    }
     if (resumed.state->data != state_.data) {
       throw Error(fmt::format(
           "{}: cannot resume: the training text or its tokenizer has changed since the run began (was {}, is {})",
@@ -145,6 +121,24 @@ class Run {
     }
     state_ = *resumed.state;
     note(fmt::format("resumed at step {}", state_.step));
+    return true;
+  }
+
+  // A run that stopped before its first checkpoint begins again; one that had any must not, for what it learned would
+  // be overwritten.
+  void refuse_lost_checkpoints(const std::vector<io::SkippedCheckpoint>& skipped) const {
+    std::vector<std::string> faults;
+    for (const auto& checkpoint : skipped) {
+      if (!checkpoint.unfinished)
+        faults.push_back(fmt::format("{}: {}", checkpoint.path.filename().string(), checkpoint.reason));
+    }
+    const auto record = read_record(folder_);
+    if (faults.empty() && record && record->checkpoint) faults.push_back(*record->checkpoint + ": it is gone");
+    if (faults.empty()) return;
+    throw Error(
+        fmt::format("{}: cannot resume: no checkpoint can be used ({}); restore one, or begin anew in another folder "
+                    "(--out) or after removing this one",
+                    folder_.string(), fmt::join(faults, "; ")));
   }
 
   StepRecord one_step() {
@@ -194,8 +188,19 @@ class Run {
   void save() {
     trainer_->release_gradients();
     metrics_->sync();
-    save_checkpoint(folder_, *trainer_, state_, config_->integer("checkpoint.keep"));
+    const auto checkpoint = save_checkpoint(folder_, *trainer_, state_, config_->integer("checkpoint.keep"));
+    write_record(folder_, {state_.data, checkpoint.filename().string()});
     saved_step_ = state_.step;
+  }
+
+  // The last evaluation sees the weights after the last step, which no guard looked at.
+  void check_end(RunResult& result) const {
+    if (result.status != RunStatus::kFinished || ends_finite(folder_ / "metrics.jsonl")) return;
+    result.status = RunStatus::kDiverged;
+    result.diagnosis = fmt::format(
+        "diverged: after all {} steps the loss is not finite. A lower optimizer.lr or optimizer.aux_lr, a longer "
+        "schedule.warmup or a smaller train.clip usually helps",
+        state_.step);
   }
 
   RunResult end(RunResult result) {
@@ -204,6 +209,7 @@ class Run {
         !fs::exists(folder_ / "checkpoints" / io::checkpoint_name(state_.step)))
       save();
     result.step = state_.step;
+    check_end(result);
     result.summary = summarize(folder_, *trainer_, dataset_, state_, result);
     io::write_file_atomically(folder_ / "summary.json", result.summary.dump(2) + "\n");
     write_run_page(folder_);
@@ -246,26 +252,6 @@ class Run {
 };
 
 }  // namespace
-
-std::optional<io::Config> stored_config(const fs::path& folder) {
-  if (!fs::exists(folder / "config.toml")) return std::nullopt;
-  auto config = make_config();
-  const auto file = folder / "config.toml";
-  config.read_file(file);
-  // The file lists every key of the program that wrote it: one without this key began with smaller projections.
-  if (!config.is_given("model.init_scale")) {
-    const bool random = config.string("model.init").empty();
-    config.assign("model.init_scale", random ? "depth" : "qwen2", file.string());
-    if (!random) config.assign("model.preset", "auto", file.string());
-  }
-  return config;
-}
-
-void refuse_existing_run(const fs::path& folder) {
-  if (!stored_config(folder)) return;
-  throw Error(fmt::format("{}: holds a run already; go on with it (--resume) or choose another folder (--out)",
-                          folder.string()));
-}
 
 RunResult run(const io::Config& config, const Dataset& dataset, const RunOptions& options) {
   return Run(config, dataset, options)();

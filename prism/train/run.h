@@ -23,7 +23,7 @@ struct RunProgress {
 };
 
 struct RunOptions {
-  bool resume = false;                               // go on where the run folder stopped; without a run in it, begin
+  bool resume = false;                               // go on where the run stopped; without a checkpoint ever, begin
   const std::atomic<int>* stop = nullptr;            // once not zero: save and end after the current step
   std::function<void(const RunProgress&)> progress;  // after every step
   std::function<void(const std::string&)> note;      // what the user should read: skipped checkpoints, skipped steps
@@ -32,7 +32,7 @@ struct RunOptions {
 enum class RunStatus {
   kFinished,
   kInterrupted,  // saved, can be resumed
-  kDiverged,     // the guard stopped it: train.max_skips non-finite steps in a row
+  kDiverged,  // the guard stopped it (train.max_skips non-finite steps in a row), or the loss at the end is not finite
 };
 
 struct RunResult {
@@ -44,18 +44,9 @@ struct RunResult {
 
 // A whole training run in the folder run.out (its content: docs/run-folder.md). The configuration is checked, completed
 // (what "auto" stood for) and written to config.toml first. A folder that holds a run is refused unless options.resume;
-// what is resumed continues bit for bit. Resuming with settings that would make it another run is refused by key;
-// checkpoint.*, metrics.*, run.*, train.steps, train.eval_*, train.graph and train.max_skips may change.
+// what is resumed continues bit for bit, and what had checkpoints of which none verifies is refused. Resuming with
+// settings that would make it another run is refused by key; checkpoint.*, metrics.*, run.*, train.steps, train.eval_*,
+// train.graph and train.max_skips may change.
 RunResult run(const io::Config& config, const Dataset& dataset, const RunOptions& options);
-
-// Throws prism::Error where the folder holds a run already.
-void refuse_existing_run(const std::filesystem::path& folder);
-
-// Throws prism::Error that names the keys in which two complete configurations differ, but for those that may. The
-// second is a run's own, perhaps written before the newest options existed.
-void refuse_other_run(const io::Config& wanted, const io::Config& written, const std::filesystem::path& folder);
-
-// The configuration an interrupted or finished run in this folder was made with; nothing where there is none.
-std::optional<io::Config> stored_config(const std::filesystem::path& folder);
 
 }  // namespace prism::train

@@ -11,7 +11,7 @@
 #include "prism/io/numbers.h"
 #include "prism/report/page.h"
 #include "prism/report/thin.h"
-#include "prism/train/run.h"
+#include "prism/train/run_folder.h"
 
 namespace prism::train {
 namespace {

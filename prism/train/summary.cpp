@@ -41,6 +41,8 @@ Course course_of(const std::filesystem::path& metrics) {
   return course;
 }
 
+bool is_finite(const json& line, const char* key) { return !line.contains(key) || line.at(key).is_number(); }
+
 json routing_of(const Routing& routing) {
   json lines = json::array();
   for (const auto& line : routing.lines()) {
@@ -69,6 +71,11 @@ json memory_of(at::Device device) {
 }
 
 }  // namespace
+
+bool ends_finite(const std::filesystem::path& metrics) {
+  const auto lines = io::read_json_lines(metrics);
+  return lines.empty() || (is_finite(lines.back(), "loss") && is_finite(lines.back(), "val_loss"));
+}
 
 double median(std::vector<double> values) {
   if (values.empty()) return 0;

@@ -16,6 +16,8 @@ namespace prism::train {
 nlohmann::json summarize(const std::filesystem::path& folder, const Trainer& trainer, const Dataset& dataset,
                          const RunState& state, const RunResult& result);
 
+bool ends_finite(const std::filesystem::path& metrics);  // the last losses in metrics.jsonl, training and held-out
+
 double median(std::vector<double> values);  // 0 of none
 
 const char* word(RunStatus status);  // "finished", "interrupted", "diverged"

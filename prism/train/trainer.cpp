@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "prism/io/error.h"
 #include "prism/io/hash.h"
 #include "prism/train/config.h"
 
@@ -15,9 +16,16 @@ namespace prism::train {
 Trainer::Trainer(const io::Config& config, const Dataset& dataset, model::Qwen2 model)
     : schedule_(schedule(config)),
       stepper_(config, std::move(model)),
-      sampler_(dataset.train,
-               {stepper_.batch(), stepper_.context(), static_cast<uint64_t>(config.integer("train.seed"))}),
-      windows_(dataset.val, stepper_.context(), config.integer("train.eval_sequences")) {}
+      sampler_(dataset.train, {stepper_.batch(), stepper_.context(),
+                               static_cast<uint64_t>(config.integer("train.seed")), dataset.stretches}),
+      windows_(dataset.val, stepper_.context(), config.integer("train.eval_sequences")) {
+  if (sampler_.windows() >= stepper_.batch()) return;
+  throw Error(
+      fmt::format("{}: expected at least {} training tokens, one step's {} sequences of {}, got {}; give more "
+                  "text, a smaller batch or a shorter context",
+                  config.where("train.batch"), stepper_.step_tokens(), stepper_.batch(), stepper_.context(),
+                  dataset.train.tokens()));
+}
 
 void Trainer::read(int64_t step, Batch& batch) const {
   if (batch.step == step) return;

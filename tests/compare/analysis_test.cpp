@@ -119,10 +119,18 @@ TEST_F(TwoOptimizers, MustSeeTheSameBatches) {
             "seed 2");
 }
 
+TEST_F(TwoOptimizers, MustTrainOnTheSameAmountWhenBothFinish) {
+  auto all = runs({3.0, 3.2, 3, 3, 3}, {3, 2, 2, 2, 2});
+  all[7].batches.emplace_back("one more");
+  EXPECT_EQ(message_of(all),
+            "the comparison is void: muon-lr0.01-seed2 and prism-lr0.02-seed2 were trained for different numbers of "
+            "steps although both have seed 2");
+}
+
 TEST_F(TwoOptimizers, MayEndEarlyButThenSawTheBeginning) {
   auto all = runs({3.0, kInfinity, 3, 3, 3}, {kInfinity, 2, 2, 2, 2});
   all[1].batches.pop_back();
-  all[0].batches.pop_back();
+  all[5].batches.pop_back();
   EXPECT_EQ(message_of(all), "") << "the shorter is the beginning of the longer";
   all[1].batches[0] = "another";
   EXPECT_NE(message_of(all), "");

@@ -1,5 +1,7 @@
 #include "prism/data/build.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -179,25 +181,105 @@ TEST_F(BuildTest, ARebuildReplacesBothSplits) {
   EXPECT_NE(first.train.recipe, second.train.recipe);
 }
 
+TEST_F(BuildTest, AHeldOutTextOfItsOwnBecomesTheOtherSplit) {
+  const Corpus corpus({corpus_of(100)});
+  BuildOptions options;
+  options.held_out_text.emplace(std::vector{write(folder_ / "held-out.txt", "one\n<|endoftext|>\ntwo\n")});
+  const BuildResult result = build(corpus, byte_encoder(), out_, options);
+  EXPECT_EQ(decoded(tokens_of(out_, "train")), documents_of(corpus));
+  EXPECT_EQ(decoded(tokens_of(out_, "val")), documents_of(*options.held_out_text));
+  ASSERT_TRUE(result.val);
+  EXPECT_EQ(result.val->documents, 2);
+  auto train = hash_sources(corpus), held_out = hash_sources(*options.held_out_text);
+  train[0].tokens = result.train.tokens;
+  held_out[0].tokens = result.val->tokens;
+  EXPECT_EQ(result.train.sources, train);
+  EXPECT_EQ(result.val->sources, held_out);
+  EXPECT_EQ(result.train.recipe, result.val->recipe);
+  EXPECT_EQ(result.train.recipe, recipe(corpus, hash_sources(corpus, options), byte_encoder(), options));
+
+  write(folder_ / "held-out.txt", "three\n");
+  BuildOptions changed;
+  changed.held_out_text.emplace(std::vector{(folder_ / "held-out.txt").string()});
+  EXPECT_NE(result.train.recipe, recipe(corpus, hash_sources(corpus, changed), byte_encoder(), changed));
+}
+
+TEST_F(BuildTest, TheEndOfASingleDocumentIsHeldOutFromALineOn) {
+  std::string text;
+  for (int i = 0; text.size() < 300'000; ++i) text += fmt::format("line {} of a text without separators\n", i);
+  BuildOptions options;
+  options.held_out.fraction = 0.1;
+  for (const size_t piece_bytes : {size_t{1} << 20, size_t{1000}}) {
+    ReaderOptions reader;
+    reader.piece_bytes = piece_bytes;
+    const Corpus corpus({write(folder_ / "one.txt", text)}, reader);
+    const BuildResult result = build(corpus, byte_encoder(), out_, options);
+    const auto train = decoded(tokens_of(out_, "train")), val = decoded(tokens_of(out_, "val"));
+    ASSERT_EQ(train.size(), 1u);
+    ASSERT_EQ(val.size(), 1u);
+    EXPECT_EQ(train[0] + val[0], text);
+    EXPECT_TRUE(train[0].ends_with('\n') && val[0].starts_with("line "));
+    EXPECT_NEAR(static_cast<double>(val[0].size()), 0.1 * static_cast<double>(text.size()), 50);
+    EXPECT_EQ(result.cut_bytes, val[0].size());
+  }
+  for (const std::string& short_text :
+       {std::string("no line end at all, and an é"), std::string("ab"), std::string(5000, 'x') + "\n"}) {
+    const Corpus corpus({write(folder_ / "short.txt", short_text)});
+    build(corpus, byte_encoder(), out_, options);
+    EXPECT_EQ(decoded(tokens_of(out_, "train"))[0] + decoded(tokens_of(out_, "val"))[0], short_text);
+  }
+  options.held_out = {.fraction = 0, .documents = 1};
+  const Corpus corpus({(folder_ / "one.txt").string()});
+  EXPECT_TRUE(contains(message_of<Error>([&] { build(corpus, byte_encoder(), out_, options); }), "left to train on"));
+}
+
+TEST_F(BuildTest, CountsWhatItLeavesOutAndReplaces) {
+  write(folder_ / "text/a.jsonl", "{\"text\": \"one\"}\n{\"text\": null}\n{\"text\": \"  \"}\n{\"text\": null}\n");
+  write(folder_ / "text/b.txt", "caf\xE9 and \xEF\xBF\xBD stay \xFF\xFE");
+  write(folder_ / "text/.hidden", "x");
+  const BuildResult result = build(Corpus({(folder_ / "text").string()}), byte_encoder(), out_, {});
+  EXPECT_EQ(result.train.documents, 2);
+  EXPECT_EQ(result.null_rows, 2);
+  EXPECT_EQ(result.empty_documents, 1);
+  EXPECT_EQ(result.broken_characters, 3) << "a U+FFFD that was there is none";
+  EXPECT_EQ(result.skipped.hidden, 1);
+}
+
+TEST_F(BuildTest, EverySourceKnowsItsTokens) {
+  const auto first = corpus_of(60, 1);
+  std::filesystem::rename(first, folder_ / "first.txt");
+  const Corpus both({(folder_ / "first.txt").string(), corpus_of(90, 2)}), one({(folder_ / "first.txt").string()});
+  BuildOptions options;
+  options.held_out.fraction = 0.2;
+  options.shard_tokens = 5000;
+  const BuildResult result = build(both, byte_encoder(), out_, options);
+  for (const auto& identity : {result.train, *result.val}) {
+    EXPECT_EQ(identity.sources[0].tokens + identity.sources[1].tokens, identity.tokens);
+  }
+  const int64_t tokens = result.train.sources[0].tokens + result.val->sources[0].tokens;
+  EXPECT_EQ(tokens, build(one, byte_encoder(), folder_ / "one", {}).train.tokens);
+}
+
 TEST_F(BuildTest, TheRecipeTellsWhetherABuildIsNeeded) {
   const Corpus corpus({corpus_of(20)});
   const auto sources = hash_sources(corpus);
   const BuildOptions options;
   const BuildResult result = build(corpus, byte_encoder(), out_, options);
-  EXPECT_EQ(result.train.recipe, recipe(corpus, sources, byte_encoder(), options));
+  EXPECT_EQ(result.train.recipe, recipe(corpus, {sources, {}}, byte_encoder(), options));
 
   Encoder other = byte_encoder();
   other.hash = "other";
-  EXPECT_NE(result.train.recipe, recipe(corpus, sources, other, options));
+  EXPECT_NE(result.train.recipe, recipe(corpus, {sources, {}}, other, options));
   ReaderOptions reader;
   reader.separator = "";
-  EXPECT_NE(result.train.recipe, recipe(Corpus({corpus.roots()[0].path}, reader), sources, byte_encoder(), options));
+  EXPECT_NE(result.train.recipe,
+            recipe(Corpus({corpus.roots()[0].path}, reader), {sources, {}}, byte_encoder(), options));
   std::filesystem::rename(corpus.roots()[0].path, folder_ / "moved.txt");
   const Corpus moved({(folder_ / "moved.txt").string()});
-  EXPECT_EQ(result.train.recipe, recipe(moved, hash_sources(moved), byte_encoder(), options));
+  EXPECT_EQ(result.train.recipe, recipe(moved, {hash_sources(moved), {}}, byte_encoder(), options));
   write(folder_ / "moved.txt", "changed");
   const Corpus changed({(folder_ / "moved.txt").string()});
-  EXPECT_NE(result.train.recipe, recipe(changed, hash_sources(changed), byte_encoder(), options));
+  EXPECT_NE(result.train.recipe, recipe(changed, {hash_sources(changed), {}}, byte_encoder(), options));
 }
 
 TEST_F(BuildTest, FoldersHashByNamesAndContents) {
@@ -228,6 +310,10 @@ TEST_F(BuildTest, ImpossibleRequestsAreRefused) {
   options = {};
   options.held_out.documents = 2;
   EXPECT_TRUE(contains(refused(byte_encoder(), options), "left to train on"));
+  options = {};
+  options.held_out.fraction = 0.5;
+  options.held_out_text = corpus;
+  EXPECT_TRUE(contains(refused(byte_encoder(), options), "a held-out text or a held-out part of the corpus, got both"));
   write(out_, "a file");
   EXPECT_TRUE(contains(refused(byte_encoder(), {}), "shards: cannot make the folder"));
 }
@@ -239,7 +325,7 @@ TEST_F(BuildTest, TwoBuildsIntoOneFolderDoNotMix) {
     if (progress.stage != Stage::kEncode || !message.empty()) return;
     message = message_of<Error>([&] { build(corpus, byte_encoder(), out_, {}); });
   });
-  EXPECT_TRUE(contains(message, "another process is writing shards there"));
+  EXPECT_TRUE(contains(message, "another process is writing to this folder"));
   EXPECT_EQ(decoded(tokens_of(out_, "train")), documents_of(corpus));
 }
 

@@ -108,6 +108,61 @@ TEST_F(SamplerTest, AnEpochTrainsOnEachTargetOnce) {
   }
 }
 
+TEST_F(SamplerTest, AWeightIsHowOftenAnEpochGoesThroughAStretch) {
+  const int64_t context = 8, sizes[] = {803, 2405, 400};
+  const double weights[] = {2, 0.5, 1};
+  const Shards shards = counting(803 + 2405 + 400);
+  const Sampler sampler(shards,
+                        {.batch = 1, .context = context, .seed = 9, .stretches = {{803, 2}, {2405, 0.5}, {400, 1}}});
+  ASSERT_EQ(sampler.windows(), 2 * 100 + 150 + 50);
+  std::vector<std::map<int64_t, int>> two_epochs(3);
+  for (int64_t epoch = 0; epoch < 2; ++epoch) {
+    std::vector<int64_t> drawn(3);
+    std::vector<std::map<int64_t, int>> seen(3);
+    for (int64_t w = 0; w < sampler.windows(); ++w) {
+      const auto row = batch(sampler, epoch * sampler.windows() + w);
+      const size_t i = row[0] < 803 ? 0 : row[0] < 803 + 2405 ? 1 : 2;
+      const int64_t first = i == 0 ? 0 : i == 1 ? 803 : 803 + 2405;
+      ++drawn[i];
+      for (size_t k = 1; k < row.size(); ++k) {
+        EXPECT_EQ(row[k] - first, (row[k - 1] - first + 1) % sizes[i]) << "within one stretch, round its ring";
+        ++seen[i][row[k]];
+        ++two_epochs[i][row[k]];
+      }
+    }
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(drawn[i], std::llround(weights[i] * static_cast<double>(sizes[i] / context)));
+    }
+    EXPECT_EQ(std::ssize(seen[1]), 150 * context) << "half of the windows, each once";
+    EXPECT_EQ(std::ssize(seen[2]), 50 * context);
+  }
+  EXPECT_EQ(std::ssize(two_epochs[1]), 300 * context) << "the other half in the next epoch";
+  for (const auto& [token, times] : two_epochs[0]) EXPECT_LE(times, 4);
+}
+
+TEST_F(SamplerTest, WeightsKeepAStepAFunctionOfItsNumber) {
+  const Shards shards = counting(5000);
+  const SamplerOptions options{.batch = 7, .context = 33, .seed = 11, .stretches = {{1000, 3}, {4000, 0.7}}};
+  const Sampler sampler(shards, options);
+  std::set<std::string> hashes;
+  for (int64_t step = 99; step >= 0; --step) {
+    const auto whole = batch(sampler, step);
+    hashes.insert(batch_hash(whole));
+    std::vector<int64_t> half(static_cast<size_t>(3 * sampler.sequence_tokens()));
+    Sampler(shards, options).read(step, half, 4);
+    EXPECT_TRUE(std::equal(half.begin(), half.end(), whole.begin() + 4 * sampler.sequence_tokens()));
+  }
+  EXPECT_EQ(hashes.size(), 100u);
+}
+
+TEST_F(SamplerTest, AStretchShorterThanASequenceIsRefused) {
+  const Shards shards = counting(1000);
+  EXPECT_TRUE(contains(message_of<Error>([&] {
+                         Sampler(shards, {.batch = 1, .context = 33, .stretches = {{970, 1}, {30, 2}}});
+                       }),
+                       "expected at least 34 tokens in weighted path 2 for a context of 33, got 30"));
+}
+
 TEST_F(SamplerTest, TheStepAloneGivesTheBatch) {
   const Shards shards = counting(5000);
   const SamplerOptions options{.batch = 7, .context = 33, .seed = 11};

@@ -5,12 +5,16 @@ import json
 import math
 import random
 import re
+import shlex
 import shutil
+import signal
+import subprocess
 import time
+import tomllib
 
 import numpy as np
 import pytest
-from program import json_lines, run, start
+from program import ENVIRONMENT, PROGRAM, json_lines, run, start
 
 SEEDS = [1, 2, 3, 4]
 TOLERANCE = 0.05
@@ -317,3 +321,37 @@ def test_a_folder_with_other_settings_is_refused(settings, compared, tmp_path, s
     _, errors = run(*settings(out, "--set", setting, "--set", f"data.cache={tmp_path / 'cache'}"), status=2)
     assert setting.split("=")[0] in errors or "tokenizer" in errors, errors
     assert (out / "summary.json").read_bytes() == summary
+
+
+def test_changed_text_is_refused_and_writes_nothing(settings, compared, tmp_path):
+    folder, _ = compared
+    out, cache = tmp_path / "out", tmp_path / "cache"
+    shutil.copytree(folder, out)
+    config = tomllib.loads((folder / "config.toml").read_text())
+    shutil.copytree(config["data"]["cache"], cache)
+    shutil.copytree(config["data"]["path"][0], tmp_path / "text")
+    for path in out.glob("runs/*/config.toml"):
+        path.write_text(path.read_text().replace(config["data"]["path"][0], str(tmp_path / "text")))
+    changed = ["--set", f"data.cache={cache}", "--set", f"data.path={tmp_path / 'text'}"]
+    run(*settings(out, *changed))
+    (tmp_path / "text" / "0.txt").write_text("a bird")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    _, errors = run(*settings(out, *changed), status=2)
+    assert "the training text or its tokenizer has changed since the run began" in errors
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_sighup_saves_a_comparison_which_goes_on_without_a_screen(settings, tmp_path):
+    out = tmp_path / "out"
+    toml = settings(out)[2].read_text()
+    (tmp_path / "small.toml").write_text(toml[: toml.index("[compare.override.adamw]")])
+    small = ["compare", "--config", tmp_path / "small.toml", "--out", out, "--set", "compare.optimizers=muon", "--set", "compare.seeds=1"]
+    process = start(*small)
+    while process.poll() is None and not list(out.glob("runs/*/metrics.jsonl")):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGHUP)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGHUP and "the same command goes on" in output, errors
+    words = " ".join(shlex.quote(str(word)) for word in [PROGRAM, *small])
+    subprocess.run(["bash", "-c", f"set -o pipefail; {words} 2>&1 | true"], check=True, env=ENVIRONMENT, timeout=100)
+    assert json.loads((out / "summary.json").read_text())["winner"] == "muon"

@@ -6,12 +6,14 @@ import math
 import os
 import random
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import time
 
 import numpy
+import program
 import pytest
 from program import ROOT, json_lines, run, start, without_timings
 
@@ -230,7 +232,7 @@ def test_on_a_gpu_a_deterministic_run_repeats_and_resumes_bit_for_bit_with_a_gra
     assert without_timings(json_lines(tmp_path / "whole/metrics.jsonl")) == without_timings(json_lines(tmp_path / "eager/metrics.jsonl"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_saves_and_ends_the_run(settings, tmp_path, whole, number):
     out = tmp_path / "run"
     process = start(*settings(out, train__steps=2000, checkpoint__every=0))
@@ -242,6 +244,44 @@ def test_a_signal_saves_and_ends_the_run(settings, tmp_path, whole, number):
     assert "--resume" in output
     assert json.loads((out / "summary.json").read_text())["status"] == "interrupted"
     assert newest(out).name == f"step-{len(json_lines(out / 'metrics.jsonl')):08d}"
+
+
+def test_a_terminal_that_closes_sends_sighup_twice_and_the_run_is_saved(settings, tmp_path, whole):
+    out = tmp_path / "run"
+    ours, theirs = os.openpty()
+    process = start(*settings(out, train__steps=100000, checkpoint__every=0), stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    while process.poll() is None and not (out.is_dir() and (out / "metrics.jsonl").exists() and len(json_lines(out / "metrics.jsonl")) > 3):
+        time.sleep(0.02)
+    os.close(ours)
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(timeout=60) == 128 + signal.SIGHUP
+    assert json.loads((out / "summary.json").read_text())["status"] == "interrupted"
+    assert newest(out).name == f"step-{len(json_lines(out / 'metrics.jsonl')):08d}"
+
+
+def test_under_nohup_sighup_is_ignored(settings, tmp_path, whole):
+    out = tmp_path / "run"
+    process = start(*settings(out), preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    while process.poll() is None and not (out / "metrics.jsonl").exists():
+        time.sleep(0.01)
+    process.send_signal(signal.SIGHUP)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0 and "trained" in output, errors
+
+
+SCREENS = ["closed", "a pipe that ends", "full"]
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_training_goes_on_without_a_screen(settings, tmp_path, whole, screen):
+    folder, _ = whole
+    out = tmp_path / "run"
+    words = " ".join(shlex.quote(str(word)) for word in [program.PROGRAM, *settings(out)])
+    redirection = {"closed": "2>&- >&-", "a pipe that ends": "2>&1 | true", "full": "2>/dev/full >/dev/full"}[screen]
+    subprocess.run(["bash", "-c", f"set -o pipefail; {words} {redirection}"], check=True, env=program.ENVIRONMENT, timeout=60)
+    assert_same_run(folder, out)
 
 
 def test_resuming_without_a_configuration_takes_that_of_the_run(settings, tmp_path, whole):
@@ -281,6 +321,156 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(whole, tmp_pa
     assert_same_run(folder, out)
 
 
+def contents(folder):
+    """Every file below, with its bytes."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+LOSSES = {
+    "corrupt": lambda folder: [flip(path / "model.safetensors") for path in folder.iterdir()],
+    "without a manifest": lambda folder: [(path / "manifest.json").unlink() for path in folder.iterdir()],
+    "emptied": lambda folder: [shutil.rmtree(path) for path in folder.iterdir()],
+    "gone": shutil.rmtree,
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_run_whose_checkpoints_are_all_lost_is_not_begun_again(whole, tmp_path, loss):
+    folder, _ = whole
+    out = tmp_path / "run"
+    shutil.copytree(folder, out)
+    LOSSES[loss](out / "checkpoints")
+    before = contents(out)
+    _, errors = run("train", "--resume", "--out", out, status=2)
+    message = errors.splitlines()[-1]
+    assert "no checkpoint can be used" in message and "begin anew in another folder (--out)" in message
+    for name in ["step-00000024"] + ["step-00000021", "step-00000018"] * (loss in ("corrupt", "without a manifest")):
+        assert f"{name}: " in message
+    assert contents(out) == before
+
+
+def test_a_run_that_stopped_before_its_first_checkpoint_begins_again(settings, whole, tmp_path):
+    folder, _ = whole
+    out = tmp_path / "run"
+    process = start(*settings(out, checkpoint__every=0))
+    while process.poll() is None and not (out.is_dir() and (out / "metrics.jsonl").exists() and json_lines(out / "metrics.jsonl")):
+        time.sleep(0.005)
+    process.kill()
+    process.communicate()
+    assert not (out / "checkpoints").exists()
+    _, errors = run("train", "--resume", "--out", out, "--set", "checkpoint.every=3")
+    assert "the run stopped before its first checkpoint; training starts at step 1" in errors
+    assert_same_run(folder, out)
+
+
+def test_resuming_with_changed_text_is_refused_and_writes_nothing(settings, corpus, tmp_path):
+    text, out = tmp_path / "text", tmp_path / "run"
+    shutil.copytree(corpus, text)
+    changes = {"data__path": text, "data__cache": "auto", "train__steps": 6}
+    run(*settings(out, **changes))
+    (text / "0.txt").write_text("the cat now likes another text")
+    before = contents(out)
+    for arguments in (settings(out, **changes), ["train", "--out", out]):
+        _, errors = run(*arguments, "--resume", status=2)
+        assert "the training text or its tokenizer has changed since the run began" in errors
+        assert contents(out) == before
+    _, errors = run(*settings(out, **changes, data__held_out=0.3), "--resume", status=2)
+    assert "data.held_out was 0.1, got 0.3" in errors
+    assert contents(out) == before
+
+
+def test_a_run_goes_on_from_its_shards_when_the_text_is_gone(settings, corpus, tmp_path):
+    text, out, other = tmp_path / "text", tmp_path / "run", tmp_path / "other"
+    shutil.copytree(corpus, text)
+    changes = {"data__path": text, "data__cache": "auto"}
+    run(*settings(other, **changes))
+    run(*settings(out, **changes, train__steps=9))
+    shutil.rmtree(text)
+    _, errors = run("train", "--resume", "--out", out, "--set", f"train.steps={STEPS}")
+    assert "the text is gone; using its shards in" in errors and "resumed at step 9" in errors
+    ours, theirs = json_lines(out / "metrics.jsonl"), json_lines(other / "metrics.jsonl")
+    assert [line["batch"] for line in ours] == [line["batch"] for line in theirs]
+    _, errors = run(*settings(tmp_path / "new", **changes), status=2)
+    assert "found nothing" in errors
+
+
+def test_a_held_out_text_is_evaluated_on_and_all_else_trained_on(settings, corpus, tmp_path):
+    text, out, again = tmp_path / "held-out.txt", tmp_path / "run", tmp_path / "again"
+    text.write_text("the cat sees the dog and the bird likes the tree\n" * 20)
+    changes = {"data__held_out": "auto", "data__held_out_path": text, "data__cache": "auto", "train__steps": 6}
+    run(*settings(out, **changes))
+    train, val = (json.loads((out / "data" / f"{split}.json").read_text()) for split in ("train", "val"))
+    assert train["text_bytes"] == sum(path.stat().st_size for path in corpus.iterdir()) and train["documents"] == 40
+    assert val["text_bytes"] == text.stat().st_size and val["documents"] == 1
+    assert [source["path"] for source in val["sources"]] == [str(text)]
+    run("train", "--config", out / "config.toml", "--out", again)
+    assert_same_run(out, again)
+    run("data", "build", corpus, "--tokenizer", out / "tokenizer.json", "--held-out-path", text, "--out", tmp_path / "shards")
+    assert json.loads((tmp_path / "shards/train.json").read_text())["recipe"] == train["recipe"]
+    before = contents(out)
+    text.write_text("another text to evaluate on, the cat and the dog\n" * 20)
+    _, errors = run(*settings(out, **changes), "--resume", status=2)
+    assert "the training text or its tokenizer has changed" in errors
+    assert contents(out) == before
+
+
+def test_a_run_on_relative_paths_resumes_from_anywhere(settings, corpus, tmp_path):
+    shutil.copytree(corpus, tmp_path / "here/text")
+    (tmp_path / "there").mkdir()
+    changes = {"data__path": "text/", "data__cache": "auto"}
+    run(*settings("run", **changes, train__steps=9), cwd=tmp_path / "here")
+    before = (tmp_path / "here/run/data/train.json").stat().st_mtime_ns
+    _, errors = run("train", "--resume", "--out", "../here/run", "--set", "train.steps=12", cwd=tmp_path / "there")
+    assert "resumed at step 9" in errors
+    assert (tmp_path / "here/run/data/train.json").stat().st_mtime_ns == before
+    run(*settings("run", **changes | {"data__path": "./text"}, train__steps=12), "--resume", cwd=tmp_path / "here")
+
+
+def test_one_plain_text_file_trains_and_the_log_says_what_is_held_out(settings, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_bytes(b"the small cat sees the large dog\n" * 300 + b"caf\xe9\n")
+    (tmp_path / "rows.jsonl").write_text('{"text": null}\n{"text": "' + "a bird likes the red tree " * 100 + '"}\n')
+    _, errors = run(*settings(tmp_path / "run", data__path=text, data__cache="auto", train__steps=6, data__vocab=270))
+    assert re.search(r"^text: the text is one document, without separators: its end \(\S+ \S+\) is held out$", errors, re.MULTILINE), errors
+    assert "text: 1 places that are not UTF-8 replaced by U+FFFD\n" in errors
+    val = json.loads((tmp_path / "run/data/val.json").read_text())
+    assert val["text_bytes"] == pytest.approx(0.1 * text.stat().st_size, abs=40)
+    _, errors = run("train", "--config", tmp_path / "run/config.toml", "--out", tmp_path / "new", "--set", "train.batch=5000", status=2)
+    assert "train.batch: expected at least 80000 training tokens, one step's 5000 sequences of 16, got " in errors
+    assert not (tmp_path / "new/config.toml").exists()
+    _, errors = run(*settings(tmp_path / "both", data__path=f"{text},{tmp_path / 'rows.jsonl'}", data__cache="auto", train__steps=6, data__vocab=270, data__held_out="auto"))
+    assert "text: 1 rows without text (null) left out\n" in errors and "without separators" not in errors
+
+
+def test_a_folder_holds_a_run_or_a_comparison(settings, whole, tmp_path):
+    folder, _ = whole
+    compare = ["compare", *settings(tmp_path / "comparison", train__steps=2, schedule__warmup=0)[1:]]
+    compare += ["--set", "compare.optimizers=muon", "--set", "compare.lr=0.01"]
+    before = contents(folder)
+    _, errors = run(*(folder if word == tmp_path / "comparison" else word for word in compare), status=2)
+    assert "holds a training run; choose another folder" in errors
+    assert contents(folder) == before
+    run(*compare)
+    before = contents(tmp_path / "comparison")
+    for more in ([], ["--resume"]):
+        _, errors = run(*settings(tmp_path / "comparison"), *more, status=2)
+        assert "holds a comparison; choose another folder" in errors
+    assert contents(tmp_path / "comparison") == before
+    (finished,) = (tmp_path / "comparison/runs").iterdir()
+    run("train", "--resume", "--out", finished)
+
+
+def test_two_trainings_in_one_folder_are_told_what_is_true(settings, tmp_path, whole):
+    out = tmp_path / "run"
+    process = start(*settings(out, train__steps=100000, checkpoint__every=0))
+    while process.poll() is None and not (out / "config.toml").exists():
+        time.sleep(0.01)
+    _, errors = run(*settings(out, train__steps=100000), "--resume", status=2)
+    process.kill()
+    process.communicate()
+    assert errors == f"prism train: {out}: another process is writing to this folder; wait for it to end or choose another folder\n"
+
+
 def test_a_full_disk_loses_no_earlier_checkpoint(settings, tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -313,6 +503,17 @@ def test_a_diverging_run_stops_with_a_diagnosis_and_keeps_finite_weights(setting
     assert metrics[-1]["culprit"]
     summary = json.loads((out / "summary.json").read_text())
     assert summary["status"] == "diverged" and summary["skipped"] == 3
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+def test_a_run_whose_loss_is_not_finite_at_the_end_has_diverged(settings, tmp_path, steps):
+    out = tmp_path / "run"
+    arguments = settings(out, optimizer__lr=1e30, schedule__warmup=0, train__steps=steps)
+    for more in ([], ["--resume"]):
+        output, errors = run(*arguments, *more, status=1)
+        assert f"diverged: after all {steps} steps the loss is not finite" in errors and "optimizer.lr" in errors and output == ""
+        summary = json.loads((out / "summary.json").read_text())
+        assert summary["status"] == "diverged" and summary["val_loss"] is None and "not finite" in summary["diagnosis"]
 
 
 def test_accumulation_changes_neither_the_batches_nor_the_loss(settings, whole, tmp_path):

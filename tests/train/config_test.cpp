@@ -148,6 +148,31 @@ TEST(TrainConfig, NamesWhatCannotBe) {
   }
 }
 
+TEST(TrainConfig, TakesPathsWithAndWithoutWeights) {
+  auto config = make_config();
+  config.read_toml("data.path = ['a', {path = 'b', weight = 2}, {path = 'c'}, {weight = 1.0, path = 'd'}]", "test");
+  auto again = make_config();
+  again.read_toml(config.to_toml(), "written");
+  for (const auto& read : {config, again, with({R"(data.path=["a", {path = "b", weight = 2}, "c", "d"])"})}) {
+    const auto sources = train::data_sources(read);
+    ASSERT_EQ(sources.size(), 4u);
+    EXPECT_EQ(sources[0].path, "a");
+    EXPECT_EQ(sources[1].path, "b");
+    EXPECT_EQ(sources[1].weight, 2);
+    EXPECT_EQ(sources[2].weight, 1);
+    EXPECT_EQ(sources[3].weight, 1);
+    EXPECT_EQ(read.value("data.path"), config.value("data.path")) << "weight 1 is no weight";
+  }
+  for (const char* wrong :
+       {"[{path = 'a', weight = 0}]", "[{path = 'a', weight = -1}]", "[{weight = 2}]", "[{path = 1}]",
+        "[{path = 'a', wieght = 2}]", "[{path = 'a', weight = 'x'}]", "[{path = 'a', weight = inf}]"}) {
+    const auto message =
+        io::message_of<Error>([&] { make_config().read_toml(std::string("data.path = ") + wrong, "test"); });
+    EXPECT_NE(message.find("data.path: expected a list of 1 to 1000 paths, or {path"), std::string::npos) << message;
+  }
+  EXPECT_EQ(train::data_sources(with({"data.path=x,y"})).size(), 2u);
+}
+
 TEST(TrainConfig, TakesSizesFromThePresetAndLetsKeysReplaceThem) {
   const auto plain = train::model_config(with({"model.preset=22m"}), 1000);
   EXPECT_EQ(plain.layers, 8);

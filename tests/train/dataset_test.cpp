@@ -1,5 +1,6 @@
 #include "prism/train/dataset.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "prism/io/error.h"
@@ -53,6 +54,64 @@ TEST(Dataset, OfShardsNeedsTheTokenizerTheyWereMadeWith) {
   auto foreign = small.config({"data.vocab=270", "data.path=" + folder.string(),
                                "data.tokenizer=" + (other.folder.path() / "data/tokenizer.json").string()});
   EXPECT_THROW(train::open_dataset(foreign, small.folder.path() / "unused"), Error);
+}
+
+TEST(Dataset, OfSeveralFoldersOfShardsIsOneAfterTheOther) {
+  const SmallRun small;
+  const auto &root = small.folder.path(), first = root / "first", second = root / "second";
+  const auto a = train::open_dataset(small.config(), first);
+  const auto tokenizer = "data.tokenizer=" + (first / "tokenizer.json").string();
+  const auto b = train::open_dataset(small.config({tokenizer, "data.held_out=0.4"}), second);
+  const auto paths = "data.path=" + first.string() + "," + second.string();
+  const auto both = train::open_dataset(small.config({paths}), root / "unused");
+
+  const auto tokens = [](const data::Shards& shards) {
+    std::vector<int64_t> all(static_cast<size_t>(shards.tokens()));
+    shards.read(0, all);
+    return all;
+  };
+  for (const auto split : {&train::Dataset::train, &train::Dataset::val}) {
+    auto expected = tokens(a.*split);
+    const auto rest = tokens(b.*split);
+    expected.insert(expected.end(), rest.begin(), rest.end());
+    EXPECT_EQ(tokens(both.*split), expected);
+    (both.*split).verify();
+  }
+  EXPECT_EQ(both.train.identity().documents, a.train.identity().documents + b.train.identity().documents);
+  const auto swapped = "data.path=" + second.string() + "," + first.string();
+  EXPECT_NE(both.train.identity().recipe,
+            train::open_dataset(small.config({swapped, tokenizer}), root / "unused").train.identity().recipe);
+  EXPECT_FALSE(fs::exists(root / "unused"));
+
+  const auto mixed = "data.path=" + first.string() + "," + (root / "text").string();
+  EXPECT_TRUE(io::contains(io::message_of<Error>([&] { train::open_dataset(small.config({mixed}), root / "unused"); }),
+                           "data.path: expected folders of token shards or text, got both"));
+}
+
+TEST(Dataset, KnowsTheStretchesOfWeightedPathsOfTextAndOfShards) {
+  const SmallRun small;
+  const auto& root = small.folder.path();
+  const auto file = [&](int i) { return (root / "text" / fmt::format("{}.txt", i)).string(); };
+  EXPECT_TRUE(small.dataset().stretches.empty());
+  const auto weighted =
+      fmt::format("data.path=[\"{}\", {{path = \"{}\", weight = 2}}, \"{}\"]", file(0), file(1), file(2));
+  const auto text = train::open_dataset(small.config({weighted}), root / "text-data");
+  ASSERT_EQ(text.stretches.size(), 3u);
+  EXPECT_EQ(text.stretches[1].weight, 2);
+  int64_t sum = 0;
+  for (size_t i = 0; i < 3; ++i) {
+    sum += text.stretches[i].tokens;
+    EXPECT_EQ(text.stretches[i].tokens, text.train.identity().sources[i].tokens);
+  }
+  EXPECT_EQ(sum, text.train.tokens());
+
+  const auto shards =
+      fmt::format("data.path=[\"{0}\", {{path = \"{0}\", weight = 0.25}}]", (root / "text-data").string());
+  const auto twice = train::open_dataset(small.config({shards}), root / "unused");
+  ASSERT_EQ(twice.stretches.size(), 2u);
+  EXPECT_EQ(twice.stretches[0].tokens, text.train.tokens());
+  EXPECT_EQ(twice.stretches[1].tokens, text.train.tokens());
+  EXPECT_EQ(twice.stretches[1].weight, 0.25);
 }
 
 TEST(Dataset, RefusesAVocabularyThatIsNotTheTokenizers) {
