@@ -91,6 +91,11 @@ std::vector<int64_t> judging_seeds(const Plan& plan) {
   return seeds.size() == 1 ? seeds : std::vector<int64_t>(seeds.begin() + 1, seeds.end());
 }
 
+bool has_sweeps(const Comparison& comparison) {
+  return std::any_of(comparison.results.begin(), comparison.results.end(),
+                     [](const Result& result) { return result.points.size() > 1; });
+}
+
 RunOutcome read_outcome(const PlannedRun& planned) {
   RunOutcome outcome{.contender = planned.contender,
                      .lr = planned.lr,

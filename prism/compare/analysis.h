@@ -46,6 +46,9 @@ struct Comparison {
   std::map<int64_t, std::string> batches;          // by seed: of all batches of a whole run
 };
 
+// Whether any contender ran at more than one rate.
+bool has_sweeps(const Comparison& comparison);
+
 RunOutcome read_outcome(const PlannedRun& run);
 
 // With more than one seed the first has chosen the rates, so it may not judge them too.

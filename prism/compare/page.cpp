@@ -25,7 +25,8 @@ std::string detail_of(const Contender& contender) {
   return text;
 }
 
-json page_optimizer(const Plan& plan, size_t index, const Result& result, const Result& baseline) {
+json page_optimizer(const Plan& plan, size_t index, const Comparison& comparison) {
+  const Result &result = comparison.results[index], &baseline = comparison.results[comparison.baseline];
   const Contender& contender = plan.contenders()[index];
   json entry = {{"id", result.id}, {"label", result.label}};
   if (const auto detail = detail_of(contender); !detail.empty()) entry["detail"] = detail;
@@ -38,8 +39,9 @@ json page_optimizer(const Plan& plan, size_t index, const Result& result, const 
   const auto& sweep = *result.sweep;
   entry["best_lr"] = sweep.best.lr;
   entry["edge"] = to_json(sweep.edge);
-  entry["tolerance"] = {
-      {"low", sweep.low}, {"high", sweep.high}, {"low_open", sweep.low_open}, {"high_open", sweep.high_open}};
+  if (has_sweeps(comparison))
+    entry["tolerance"] = {
+        {"low", sweep.low}, {"high", sweep.high}, {"low_open", sweep.low_open}, {"high_open", sweep.high_open}};
   entry["final"] = to_json(result.final);
   entry["final"]["seeds"] = json::array();
   for (const auto seed : judging_seeds(plan)) {
@@ -69,7 +71,8 @@ json highlights(const Comparison& comparison) {
   if (winner.difference && std::isfinite(winner.difference->mean))
     list.push_back({{"value", fmt::format("{:+.4f}", winner.difference->mean)},
                     {"label", "against " + comparison.results[comparison.baseline].label}});
-  list.push_back({{"value", fmt::format("×{:.2g}", winner.sweep->factor())}, {"label", "range of its good rates"}});
+  if (has_sweeps(comparison))
+    list.push_back({{"value", fmt::format("×{:.2g}", winner.sweep->factor())}, {"label", "range of its good rates"}});
   return list;
 }
 
@@ -97,10 +100,9 @@ json page_document(const Plan& plan, const Comparison& comparison, const std::ve
                    {"command", command}};
   for (const auto& sentence : sentences(plan, comparison))
     document["summary"].push_back({{"text", sentence.text}, {"tone", sentence.tone}});
-  const auto& baseline = comparison.results[comparison.baseline];
   for (size_t i = 0; i < comparison.results.size(); ++i) {
     const auto& result = comparison.results[i];
-    document["optimizers"].push_back(page_optimizer(plan, i, result, baseline));
+    document["optimizers"].push_back(page_optimizer(plan, i, comparison));
     if (result.sweep && result.best_summary.contains("routing"))
       document["routing"].push_back(train::page_routing(result.best_summary, result.id));
   }

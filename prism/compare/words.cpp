@@ -40,11 +40,10 @@ Sentence headline(const Comparison& comparison) {
 Sentence certainty(const Plan& plan, const Comparison& comparison) {
   const size_t judging = plan.seeds().size() - 1;
   if (judging < kLeastSeeds) {
-    return {fmt::format("How sure this is, is unknown: {} measured it; an interval needs {} or more after the one that "
-                        "chose the rates (compare.seeds).",
-                        judging == 0 ? "the seed that chose the rates also"
-                                     : fmt::format("{} further seed{}", judging, judging == 1 ? "" : "s"),
-                        kLeastSeeds),
+    const auto seeds = judging == 0 ? std::string("the seed that chose the rates also judged them")
+                                    : fmt::format("only {} independent seed{}", judging, judging == 1 ? "" : "s");
+    return {fmt::format("Confidence unknown: {} ({} needed for an interval, besides the first of compare.seeds).",
+                        seeds, kLeastSeeds),
             "caution"};
   }
   std::vector<std::string> parts;
@@ -62,6 +61,7 @@ Sentence certainty(const Plan& plan, const Comparison& comparison) {
 }
 
 void add_tolerance(const Plan& plan, const Comparison& comparison, std::vector<Sentence>& list) {
+  if (!has_sweeps(comparison)) return;
   std::vector<std::string> parts;
   for (const auto& result : comparison.results) {
     if (!result.sweep) continue;

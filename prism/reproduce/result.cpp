@@ -21,7 +21,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kCurvePoints = 100;
+constexpr size_t kCurvePoints = 100, kNormPoints = 40;
 
 // These change what a run records, where and how fast, not what it learns.
 bool is_free(std::string_view key) {
@@ -52,13 +52,44 @@ json stability_of(const std::vector<double>& losses, double entropy, bool stoppe
   return object;
 }
 
-std::vector<double> losses_of(const std::filesystem::path& run) {
+std::vector<double> losses_of(const std::vector<json>& metrics) {
   std::vector<double> losses;
-  for (const auto& line : io::read_json_lines(run / "metrics.jsonl")) {
+  for (const auto& line : metrics) {
     const auto& loss = line.at("loss");
     losses.push_back(loss.is_number() ? loss.get<double>() : std::numeric_limits<double>::infinity());
   }
   return losses;
+}
+
+// √Σ‖X‖² over all types of hidden matrices, for each X that every type has.
+json joint_norms(const json& types) {
+  std::map<std::string, double> squares;
+  std::map<std::string, size_t> counts;
+  for (const auto& [type, norms] : types.items()) {
+    for (const auto& [name, value] : norms.items()) {
+      if (!value.is_number()) continue;
+      squares[name] += value.get<double>() * value.get<double>();
+      ++counts[name];
+    }
+  }
+  json joint = json::object();
+  for (const auto& [name, sum] : squares) {
+    if (counts[name] == types.size()) joint[name] = std::stod(fmt::format("{:.5g}", std::sqrt(sum)));
+  }
+  return joint;
+}
+
+// Lists over at most kNormPoints steps, evenly spread, the last step among them.
+json norms_of(const std::vector<json>& metrics) {
+  json norms = json::object();
+  const size_t stride = std::max<size_t>(1, metrics.size() / kNormPoints);
+  for (size_t i = (metrics.size() + stride - 1) % stride; i < metrics.size(); i += stride) {
+    if (!metrics[i].contains("norms")) continue;
+    norms["step"].push_back(metrics[i].at("step"));
+    const auto joint = joint_norms(metrics[i].at("norms"));
+    for (const auto& [name, value] : joint.items()) norms[name].push_back(value);
+  }
+  return norms;
 }
 
 }  // namespace
@@ -94,9 +125,14 @@ std::string StoredRun::file_name() const {
 }
 
 StoredRun store(const RunKey& key, const std::filesystem::path& run, double entropy, double wall_seconds) {
-  StoredRun stored{.key = key, .summary = train::read_summary(run), .stability = {}, .curves = train::page_run(run)};
+  const auto metrics = io::read_json_lines(run / "metrics.jsonl");
+  StoredRun stored{.key = key,
+                   .summary = train::read_summary(run),
+                   .stability = {},
+                   .curves = train::page_run(run),
+                   .norms = norms_of(metrics)};
   const bool stopped = stored.summary.at("status") != "finished";
-  stored.stability = stability_of(losses_of(run), entropy, stopped);
+  stored.stability = stability_of(losses_of(metrics), entropy, stopped);
   stored.summary.erase("routing");
   for (auto& source : stored.summary.at("data").at("sources")) source.erase("path");
   stored.summary["data"]["unigram_entropy"] = entropy;
@@ -119,6 +155,7 @@ std::string to_text(const StoredRun& run) {
   line("device", run.key.device);
   line("summary", run.summary);
   line("stability", run.stability);
+  line("norms", run.norms);
   line("curves", run.curves, "\n}\n");
   return text;
 }
@@ -128,7 +165,8 @@ StoredRun stored_run_from_json(const json& object, const std::string& where) {
     StoredRun run{.key = {.settings = object.at("settings"), .data = object.at("data"), .device = object.at("device")},
                   .summary = object.at("summary"),
                   .stability = object.at("stability"),
-                  .curves = object.at("curves")};
+                  .curves = object.at("curves"),
+                  .norms = object.at("norms")};
     if (object.at("numerics") == kNumerics && object.at("key") != run.key.hash())
       throw Error(fmt::format("{}: expected the key {} of its settings, got {}; the file was changed", where,
                               run.key.hash(), object.at("key").dump()));

@@ -42,7 +42,7 @@ TEST(Words, SayThatOneSeedGivesNoCertainty) {
   const Plan plan = plan_of(kGrid);
   const auto text = said(plan, runs_of(plan, {3.2, 3.1, 3.3}, {3.1, 3.0, 3.2}));
   EXPECT_TRUE(contains(text, "**PRISM** has the lowest held-out loss: **3.0000**, 0.1000 below Muon")) << text;
-  EXPECT_TRUE(contains(text, "How sure this is, is unknown")) << text;
+  EXPECT_TRUE(contains(text, "Confidence unknown")) << text;
 }
 
 TEST(Words, GiveTheIntervalFromThreeFurtherSeedsOn) {

@@ -46,6 +46,7 @@ inline StoredRun stored(const compare::PlannedRun& planned, double loss, double 
                  {"wall_seconds", wall_seconds}};
   run.stability = {{"diverged", nullptr}, {"spikes", json::array()}};
   if (diverged) run.stability["diverged"] = {{"step", 10}, {"reason", "stopped"}};
+  run.norms = json::object();
   run.curves = {{"lr", planned.lr},
                 {"seed", planned.seed},
                 {"status", run.summary.at("status")},
