@@ -47,7 +47,9 @@ Stepper::Stepper(const io::Config& config, model::Qwen2 model)
   host_tokens_ = at::empty({accumulate_, pass_sequences(), context_ + 1},
                            at::TensorOptions().dtype(at::kLong).pinned_memory(copies));
   tokens_ = copies ? at::empty(host_tokens_.sizes(), on_device.dtype(at::kLong)) : host_tokens_;
-  if (config.boolean("metrics.norms")) norms_.emplace(optimizer_);
+  // A model so narrow that all its matrices count as vectors has none to measure.
+  const bool has_matrices = optimizer_.param_groups().size() > kRest + 1;
+  if (config.boolean("metrics.norms") && has_matrices) norms_.emplace(optimizer_);
   results_ = at::empty({kOwnResults + (norms_ ? norms_->size() : 0)}, on_device.dtype(at::kDouble));
 }
 
