@@ -13,7 +13,7 @@ namespace {
 
 struct Counted {
   int trained = 0, built = 0;
-  train::DatasetProgress progress{[this](const auto&) { ++trained; }, [this](const auto&) { ++built; }};
+  train::DatasetProgress progress{[this](const auto&) { ++trained; }, [this](const auto&) { ++built; }, {}};
 };
 
 }  // namespace
