@@ -90,7 +90,8 @@ Tensor NormMeter::after() {
   std::vector<Tensor> G, norms;
   for (const auto& weight : W) G.push_back(weight.grad());
   const auto measure = [&](const std::vector<Tensor>& matrices) {
-    for (auto& norm : at::_foreach_norm(matrices, 2, at::kFloat)) norms.push_back(std::move(norm));
+    const auto type = matrices.front().scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    norms.push_back(at::stack(at::_foreach_norm(matrices, 2, type)).to(at::kDouble));
   };
   measure(G);
   at::_foreach_sub_(decayed_, W);
@@ -102,7 +103,7 @@ Tensor NormMeter::after() {
     measure(M);
     measure(at::_foreach_sub(G, M));
   }
-  const Tensor squares = at::stack(norms).to(at::kDouble).square().view({-1, 1, members_.size(1)});
+  const Tensor squares = at::stack(norms).square().unsqueeze(1);
   return squares.mul(members_).sum(-1).sqrt().flatten();
 }
 

@@ -62,7 +62,7 @@ TEST_F(TrainerTest, FollowsTheScheduleForBothRates) {
 TEST_F(TrainerTest, RecordsTheNormsOfEachTypeOfMatrices) {
   const std::map<std::string, std::string> cases = {{"prism", "optimizer.gamma=0.5"},
                                                     {"muon", "optimizer.bias_correction=true"},
-                                                    {"tikhonovmuon", "optimizer.scale=spectral"},
+                                                    {"tikhonovmuon", "optimizer.state_dtype=float64"},
                                                     {"adamw", "optimizer.weight_decay=0.2"}};
   for (const auto& [name, setting] : cases) {
     const auto config = completed(
