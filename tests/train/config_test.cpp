@@ -8,7 +8,7 @@
 
 #include "prism/io/error.h"
 #include "prism/optim/registry.h"
-#include "prism/train/run.h"
+#include "prism/train/run_folder.h"
 #include "tests/train/helpers.h"
 
 using namespace prism;
