@@ -40,13 +40,13 @@ HEADER = '''"""The optimizers, generated from the tables of the C++ library when
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from .base import Optimizer
-from .routing import groups_table, param_groups, routing
+from .routing import Heads, Model, groups_and_table, groups_table, is_groups
 '''
 
 CLASS = '''
@@ -85,32 +85,35 @@ class Mixed(Optimizer):
     `print(optimizer.routing())` shows who takes what. Groups of any other combination come from `param_groups`.
 
     Args:
-        model: the module to train, or groups that name their optimizer, as `param_groups` makes them
+        model: the module to train, its `named_parameters()`, or groups that name their optimizer, as `param_groups` makes them
 {documents}
+        head: names of the output heads, parameters or modules, in place of the rules that guess them; `[]`: there are none
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
     >>> optimizer = Mixed(model, lr=0.02, aux_lr=0.005)
     >>> model(torch.ones(2, 4)).sum().backward()
     >>> optimizer.step()
     >>> [(group["optimizer"], len(group["params"])) for group in optimizer.param_groups]
-    [('prism', 2), ('adamw', 2)]
+    [('prism', 1), ('adamw', 3)]
     """
 
     def __init__(
         self,
-        model: nn.Module | Sequence[Mapping[str, Any]],
+        model: Model | Sequence[Mapping[str, Any]],
 {signature}
+        head: Heads = None,
     ) -> None:
         options: dict[str, Any] = {{{values}}}
-        if isinstance(model, nn.Module):
-            self._routing: str | None = routing(model)
-            super().__init__(param_groups(model, **options), {{}})
-            return
-        changed = [name for name, value in options.items() if value != _MIXED_DEFAULTS[name]]
-        if changed:
-            raise ValueError(f"Mixed: '{{changed[0]}}' must be given to param_groups, since the groups carry the options")
-        self._routing = None
-        super().__init__([dict(group) for group in model], {{}})
+        self._routing: str | None = None
+        if is_groups(model):
+            changed = [name for name, value in (options | {{"head": head}}).items() if value != (_MIXED_DEFAULTS | {{"head": None}})[name]]
+            if changed:
+                raise ValueError(f"Mixed: '{{changed[0]}}' must be given to param_groups, since the groups carry the options")
+            groups = [dict(group) for group in model]
+            lr = groups[0].get("lr", lr) if groups else lr
+        else:
+            groups, self._routing = groups_and_table(cast(Model, model), head=head, **options)
+        super().__init__(groups, {{"lr": lr}})
 
     def routing(self) -> str:
         """The table of which optimizer takes which parameter."""

@@ -16,9 +16,26 @@
 namespace prism {
 namespace {
 
-constexpr const char* kEmbeddings = R"((^|\.)(\w*embed\w*|\w*emb|wte|wpe|tok_\w+|pos_\w+|position\w*)(\.|$))";
-constexpr const char* kHeads =
-    R"((^|\.)(lm_head|\w*head|output|classifier|score|embed_out|unembed\w*)\.weight$|^fc\.weight$)";
+// Heads: by a name that is used for nothing else, wherever it stands; by a common one where no block is around it.
+constexpr const char* kHeads = R"((^|\.)((?!conv_)(\w+_)?head(_\w+)?|embed_out|unembed\w*)\.weight$)"
+                               R"(|^((model|decoder|transformer|net|(\w+_)?heads?)\.)*)"
+                               R"((fc|fc_out|logits|to_logits|out|output|score|(?!pre_)(\w+_)?classifier)\.weight$)";
+
+// Tables, by the name of the module that holds the weight or of the parameter itself, not of what is around them: the
+// matrices of an `embedder` or of a `position_ffn` are hidden ones. Patch embeddings, which read the input, go along.
+constexpr const char* kEmbeddings =
+    R"((^|\.)((?!un)\w*embed|\w*embeds|\w*embeddings?|(\w+_)?emb|embed_(in|tokens?|words?|types?|segments?|pos|positions?))"
+    R"(|\w*embedding_table|wte|wpe|shared|pos|positions?|relative_attention_bias)(\.weight)?$)"
+    R"(|(^|\.)((\w+_)?pos(ition(al)?)?(_\w+)?|\w*bias_table|(\w+_)?tokens?|latents)$)"
+    R"(|(^|\.)patch_embed\w*\.proj(ection)?\.weight$)";
+
+constexpr const char* kRecurrences = R"((^|\.)(A_log|time_(decay|first|faaaa))$)";
+
+// A pattern for a parameter of this name, or for those of a module of this name.
+std::string below(const std::string& name) {
+  static const std::regex special(R"([.^$|()\[\]{}*+?\\])");
+  return "^" + std::regex_replace(name, special, R"(\$&)") + R"((\.|$))";
+}
 
 constexpr std::array<std::string_view, 4> kWrappers = {"module", "_orig_mod", "_fsdp_wrapped_module",
                                                        "_checkpoint_wrapped_module"};
@@ -44,6 +61,68 @@ std::string without_wrappers(std::string_view name) {
   return plain;
 }
 
+bool is_depthwise(at::IntArrayRef shape) { return shape.size() >= 3 && shape[0] > 1 && shape[1] == 1; }
+
+bool is_matrix(const std::string& name, at::IntArrayRef shape) {
+  return shape.size() == 2 && shape[0] > 1 && shape[1] > 1 && (name == "weight" || name.ends_with(".weight"));
+}
+
+// Whether a parameter takes vectors of this size: a norm, or a matrix or convolution of that many columns.
+bool takes(const std::string& name, at::IntArrayRef shape, int64_t size) {
+  if (shape.size() < 2) return shape.size() == 1 && shape[0] == size && !name.ends_with("bias");
+  const bool stacked = shape.size() == 3 && !name.ends_with("weight");  // experts; else a convolution
+  return shape[1] == size || (stacked && shape[2] == size);
+}
+
+std::vector<std::regex> compiled(const Rules& rules) {
+  std::vector<std::regex> patterns;
+  for (const auto& rule : rules) {
+    TORCH_CHECK(rule.options != nullptr, "routing: rule '", rule.label, "' has no options");
+    try {
+      patterns.emplace_back(rule.pattern);
+    } catch (const std::regex_error& error) {
+      TORCH_CHECK_VALUE(false, "routing: the pattern of rule '", rule.label, "' is not a regular expression: '",
+                        rule.pattern, "'");
+    }
+  }
+  return patterns;
+}
+
+// The first rule for this name and shape, not counting those for the last matrix; rules.size() where there is none.
+size_t first_match(const Rules& rules, const std::vector<std::regex>& patterns, const std::string& name,
+                   at::IntArrayRef shape) {
+  const auto dimensions = std::count_if(shape.begin(), shape.end(), [](int64_t size) { return size != 1; });
+  size_t r = 0;
+  const auto matches = [&](const Rule& rule) {
+    return rule.only != Only::LastMatrix && (rule.only != Only::Depthwise || is_depthwise(shape)) &&
+           dimensions >= rule.min_dimensions && dimensions <= rule.max_dimensions &&
+           std::regex_search(name, patterns[r]);
+  };
+  while (r < rules.size() && !matches(rules[r])) ++r;
+  return r;
+}
+
+// The place of the last matrix that no rule before r took, if nothing takes what it gives and it is not all there is.
+// What an earlier rule sent where r sends it (a table, a depthwise convolution) takes nothing, but for norms.
+std::optional<size_t> output_layer(const Rules& rules, const std::vector<Routing::Line>& lines, size_t r) {
+  const auto counts = [&](const Routing::Line& line) {
+    return line.rule > r || line.shape.size() == 1 || rules[line.rule].options->name() != rules[r].options->name();
+  };
+  size_t last = lines.size();
+  for (size_t p = 0; p < lines.size(); ++p) {
+    if (lines[p].rule > r && is_matrix(lines[p].name, lines[p].shape)) last = p;
+  }
+  if (last == lines.size()) return std::nullopt;
+  bool alone = true;
+  for (size_t p = 0; p < lines.size(); ++p) {
+    if (p == last) continue;
+    if (counts(lines[p]) && takes(lines[p].name, lines[p].shape, lines[last].shape[0])) return std::nullopt;
+    alone &= lines[p].shape.size() < 2;
+  }
+  if (alone) return std::nullopt;
+  return last;
+}
+
 std::string shape_text(at::IntArrayRef shape) { return shape.empty() ? "scalar" : c10::Join(" × ", shape); }
 
 int64_t elements(at::IntArrayRef shape) {
@@ -62,13 +141,23 @@ std::string padded(const std::string& text, size_t columns) {
 
 }  // namespace
 
-Rules default_rules(const Options& matrices, const Options& rest) {
+Rules default_rules(const Options& matrices, const Options& rest,
+                    const std::optional<std::vector<std::string>>& heads) {
   const std::shared_ptr<const Options> first = matrices.copy();
   const std::shared_ptr<const Options> second = rest.copy();
   Rules rules;
-  rules.push_back({.label = "embedding", .pattern = kEmbeddings, .options = second});
-  rules.push_back({.label = "head", .pattern = kHeads, .options = second});
+  if (heads) {
+    for (const auto& name : *heads)
+      rules.push_back({.label = "head", .pattern = below(name), .required = name, .options = second});
+  }
   rules.push_back({.label = "vector", .max_dimensions = 1, .options = second});
+  rules.push_back({.label = "embedding", .pattern = kEmbeddings, .options = second});
+  rules.push_back({.label = "recurrence", .pattern = kRecurrences, .options = second});
+  rules.push_back({.label = "depthwise", .only = Only::Depthwise, .options = second});
+  if (!heads) {
+    rules.push_back({.label = "last layer", .only = Only::LastMatrix, .options = second});
+    rules.push_back({.label = "head", .pattern = kHeads, .options = second});
+  }
   rules.push_back({.label = "hidden matrix", .min_dimensions = 2, .options = first});
   return rules;
 }
@@ -95,16 +184,7 @@ std::vector<std::string> plain_names(std::vector<std::string> names) {
 Routing::Routing(Rules rules, const Parameters& parameters) : rules_(std::move(rules)) {
   TORCH_CHECK(parameters.names.size() == parameters.size(),
               "routing: parameters must have names; pass model->named_parameters()");
-  std::vector<std::regex> patterns;
-  for (const auto& rule : rules_) {
-    TORCH_CHECK(rule.options != nullptr, "routing: rule '", rule.label, "' has no options");
-    try {
-      patterns.emplace_back(rule.pattern);
-    } catch (const std::regex_error& error) {
-      TORCH_CHECK_VALUE(false, "routing: the pattern of rule '", rule.label, "' is not a regular expression: '",
-                        rule.pattern, "'");
-    }
-  }
+  const auto patterns = compiled(rules_);
   const auto plain = plain_names(parameters.names);
   for (size_t p = 0; p < parameters.size(); ++p) {
     const auto& name = parameters.names[p];
@@ -112,15 +192,22 @@ Routing::Routing(Rules rules, const Parameters& parameters) : rules_(std::move(r
                 "' is a flat parameter of FullyShardedDataParallel: one vector in which no matrix can be seen; use "
                 "DistributedDataParallel");
     const auto shape = parameters.tensors[p].sizes();
-    const auto dimensions = std::count_if(shape.begin(), shape.end(), [](int64_t size) { return size != 1; });
-    size_t match = 0;
-    while (match < rules_.size() &&
-           !(std::regex_search(plain[p], patterns[match]) && dimensions >= rules_[match].min_dimensions &&
-             dimensions <= rules_[match].max_dimensions)) {
-      ++match;
-    }
-    TORCH_CHECK(match < rules_.size(), "routing: no rule matches '", name, "' of shape ", shape, "; add a rule for it");
-    lines_.push_back({name, shape.vec(), match});
+    lines_.push_back({name, shape.vec(), first_match(rules_, patterns, plain[p], shape)});
+  }
+  // A head that is known by name keeps that label.
+  const auto goes_there = [&](const Line& line, size_t r) {
+    return line.rule < rules_.size() && rules_[line.rule].options->name() == rules_[r].options->name();
+  };
+  for (size_t r = 0; r < rules_.size(); ++r) {
+    const auto last = rules_[r].only == Only::LastMatrix ? output_layer(rules_, lines_, r) : std::nullopt;
+    if (last && std::regex_search(plain[*last], patterns[r]) && !goes_there(lines_[*last], r)) lines_[*last].rule = r;
+    const bool used = std::any_of(lines_.begin(), lines_.end(), [&](const Line& line) { return line.rule == r; });
+    TORCH_CHECK_VALUE(used || rules_[r].required.empty(), "routing: the ", rules_[r].label, " '", rules_[r].required,
+                      "' must be the name of a parameter or of a module with parameters, as the table gives them");
+  }
+  for (const auto& line : lines_) {
+    TORCH_CHECK(line.rule < rules_.size(), "routing: no rule matches '", line.name, "' of shape ",
+                at::IntArrayRef(line.shape), "; add a rule for it");
   }
 }
 

@@ -18,6 +18,8 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <array>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -191,13 +193,29 @@ std::tuple<Names, Tensors> spectra(const Tensors& parameters, const OptionalTens
   return {names, values};
 }
 
-std::string rules_text(const std::string& matrices, const std::string& rest) {
+constexpr std::array<std::pair<Only, const char*>, 3> kOnly = {
+    {{Only::Any, "any"}, {Only::Depthwise, "depthwise"}, {Only::LastMatrix, "last matrix"}}};
+
+std::string word_of(Only only) {
+  return std::find_if(kOnly.begin(), kOnly.end(), [&](const auto& line) { return line.first == only; })->second;
+}
+
+Only only_of(const std::string& word) {
+  const auto found = std::find_if(kOnly.begin(), kOnly.end(), [&](const auto& line) { return line.second == word; });
+  TORCH_CHECK_VALUE(found != kOnly.end(), "routing: 'only' of a rule must be any, depthwise or last matrix, got '",
+                    word, "'");
+  return found->first;
+}
+
+std::string rules_text(const std::string& matrices, const std::string& rest, const std::optional<Names>& heads) {
   Json lines = Json::array();
-  for (const auto& rule : default_rules(*make_options(matrices), *make_options(rest))) {
+  for (const auto& rule : default_rules(*make_options(matrices), *make_options(rest), heads)) {
     lines.push_back({{"label", rule.label},
                      {"pattern", rule.pattern},
                      {"min_dimensions", rule.min_dimensions},
                      {"max_dimensions", rule.max_dimensions},
+                     {"only", word_of(rule.only)},
+                     {"required", rule.required},
                      {"optimizer", rule.options->name()}});
   }
   return lines.dump();
@@ -213,6 +231,8 @@ std::tuple<std::vector<int64_t>, std::string> route(const Tensors& parameters, c
                     .pattern = line.at("pattern").get<std::string>(),
                     .min_dimensions = line.at("min_dimensions").get<int64_t>(),
                     .max_dimensions = line.at("max_dimensions").get<int64_t>(),
+                    .only = only_of(line.at("only").get<std::string>()),
+                    .required = line.at("required").get<std::string>(),
                     .options = make_options(line.at("optimizer").get<std::string>())});
   }
   std::vector<std::pair<std::string, Tensor>> named;
@@ -231,7 +251,7 @@ TORCH_LIBRARY(prism, library) {
   library.def("tables() -> str", &tables);
   library.def("plain_names(str[] names) -> str[]", &plain_names);
   library.def("check(str optimizer, str options) -> ()", &check);
-  library.def("default_rules(str matrices, str rest) -> str", &rules_text);
+  library.def("default_rules(str matrices, str rest, str[]? heads) -> str", &rules_text);
   library.def("make_state(Tensor[] parameters, str[] names, str optimizer, str options) -> (Tensor[], str)");
   library.def(
       "step_(Tensor(a!)[] parameters, Tensor?[] gradients, Tensor(b!)[] state, Tensor lr, Tensor? gamma, "

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import GeneratorType
+from typing import Any, Literal, TypeAlias, TypeGuard
 
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from ._library import TABLES, defaults, ops
 
+Model: TypeAlias = nn.Module | Iterable[tuple[str, Tensor]]  # a module, or its named parameters
+Heads: TypeAlias = str | Sequence[str] | None
+
 _ANY_NUMBER = 2**63 - 1
+_CONVOLUTIONS = (nn.modules.conv._ConvNd,)
 _NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
 
 
@@ -20,7 +27,9 @@ _NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase
 class Rule:
     """Parameters whose name matches `pattern` (a regular expression, searched) and whose shape fits go to `optimizer` with `options`.
 
-    Dimensions are counted without sizes of 1.
+    Dimensions are counted without sizes of 1. `only` asks for more: "depthwise" a convolution with a filter of its own for each channel,
+    "last matrix" the last matrix of the model if nothing in the model takes what it gives. A rule that is `required`, by the name it was
+    asked for, must match something.
     """
 
     label: str
@@ -29,51 +38,114 @@ class Rule:
     min_dimensions: int = 0
     max_dimensions: int = _ANY_NUMBER
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    only: Literal["any", "depthwise", "last matrix"] = "any"
+    required: str = ""
 
 
 def _exactly(name: str) -> str:
     return "^" + re.sub(r"([.^$|()\[\]{}*+?\\])", r"\\\1", name) + "$"
 
 
+def _named(model: Model) -> tuple[nn.Module | None, list[tuple[str, Tensor]]]:
+    """The module, where it is known, and its trainable parameters under their plain names, which are the same for a wrapped model.
+
+    `model.named_parameters()` knows its module; any other list of named parameters is routed by names and shapes alone.
+    """
+    module = model if isinstance(model, nn.Module) else None
+    if isinstance(model, GeneratorType):
+        module = inspect.getgeneratorlocals(model).get("self")
+        module = module if isinstance(module, nn.Module) else None
+    given = list(model.named_parameters() if isinstance(model, nn.Module) else model)
+    for item in given:
+        if not (isinstance(item, (tuple, list)) and len(item) == 2 and isinstance(item[0], str)):
+            raise TypeError(
+                f"routing needs the names of parameters: pass the model, or model.named_parameters(), got {type(item).__name__} in place of "
+                "a name and a parameter"
+            )
+    named = [(name, parameter) for name, parameter in given if parameter.requires_grad]
+    for name, parameter in named:
+        if getattr(parameter, "_fsdp_flattened", False):
+            raise TypeError(
+                f"routing: '{name}' is sharded by FullyShardedDataParallel, which leaves no matrix whole; use DistributedDataParallel"
+            )
+    return module, list(zip(ops.plain_names([name for name, _ in named]), (parameter for _, parameter in named), strict=True))
+
+
+def is_groups(model: Model | Sequence[Mapping[str, Any]]) -> TypeGuard[Sequence[Mapping[str, Any]]]:
+    """Whether these are parameter groups instead of a model or its named parameters."""
+    return isinstance(model, Sequence) and all(isinstance(group, Mapping) for group in model)
+
+
 def _trainable(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, Tensor]]:
     """Name, owner, name within the owner, and parameter, for every use of a trainable parameter; a tied one comes more than once."""
     for prefix, module in model.named_modules(remove_duplicate=False):
         for key, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
-            if parameter.requires_grad:
-                yield f"{prefix}.{key}" if prefix else key, module, key, parameter
+            name = f"{prefix}.{key}" if prefix else key
+            if not parameter.requires_grad:
+                continue
+            if isinstance(module, parametrize.ParametrizationList):  # of a weight norm, say: what counts is whose weight it makes
+                owner, _, key = f".{prefix}".rpartition(".parametrizations.")
+                yield name, model.get_submodule(owner.removeprefix(".")), key, parameter
+            else:
+                yield name, module, key, parameter
 
 
-def _module_rules(model: nn.Module, matrices: str, rest: str) -> list[Rule]:
+def _module_rules(model: nn.Module, named: Sequence[tuple[str, Tensor]], matrices: str, rest: str) -> list[Rule]:
     """What the types of the modules say beyond names and shapes."""
-    names = {parameter: name for name, parameter in _named(model)}
+    names = {parameter: name for name, parameter in named}
     rules: dict[str, Rule] = {}
     for _, module, key, parameter in _trainable(model):
+        if parameter not in names:
+            continue
         name = names[parameter]
         pattern = _exactly(name)
         if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):  # also for a head that is tied to it
             rules[name] = Rule("embedding", rest, pattern)
         elif isinstance(module, _NORMS) and parameter.dim() > 1:
             rules.setdefault(name, Rule("norm", rest, pattern))
-        elif isinstance(module, (nn.Conv1d, nn.ConvTranspose1d)) and key == "weight":  # 3-D, but no stack of matrices
-            rules.setdefault(name, Rule("convolution", matrices, pattern, min_dimensions=2, options={"fold": "flatten"}))
+        elif isinstance(module, _CONVOLUTIONS) and key == "weight" and module.groups == module.in_channels > 1:
+            rules.setdefault(name, Rule("depthwise", rest, pattern))
+        elif isinstance(module, _CONVOLUTIONS) and key == "weight" and (module.in_channels == 1 or parameter.dim() == 3):
+            # Of one channel and yet not depthwise; or 3-D, but no stack of matrices.
+            options = {"fold": "flatten"} if parameter.dim() == 3 else {}
+            rules.setdefault(name, Rule("convolution", matrices, pattern, min_dimensions=2, options=options))
         elif isinstance(module, nn.MultiheadAttention) and key == "in_proj_weight":
             rules.setdefault(name, Rule("fused projection", matrices, pattern, options={"split": (module.embed_dim,) * 3}))
     return list(rules.values())
 
 
-def default_rules(model: nn.Module, matrices: str = "prism", rest: str = "adamw") -> list[Rule]:
-    """Embeddings (also tied ones), output heads, norms and everything with fewer than two dimensions go to `rest`; hidden matrices,
-    convolutions, stacked experts and the parts of a fused attention projection go to `matrices`.
+def default_rules(model: Model, matrices: str = "prism", rest: str = "adamw", *, head: Heads = None) -> list[Rule]:
+    """Everything with fewer than two dimensions, norms, output heads, embeddings (also tied ones), tables of positions, depthwise
+    convolutions and the output layer go to `rest`; hidden matrices, convolutions, stacked experts and the parts of a fused attention
+    projection go to `matrices`. `head` names the heads, by parameter or module, in place of the rules that guess them; `[]` says that there
+    are none.
 
     >>> for rule in default_rules(torch.nn.Embedding(10, 4)):
     ...     print(rule.label, '->', rule.optimizer)
     embedding -> adamw
-    embedding -> adamw
-    head -> adamw
     vector -> adamw
+    embedding -> adamw
+    recurrence -> adamw
+    depthwise -> adamw
+    last layer -> adamw
+    head -> adamw
     hidden matrix -> prism
     """
-    return _module_rules(model, matrices, rest) + [Rule(**line) for line in json.loads(ops.default_rules(matrices, rest))]
+    return list(_rules(None, *_named(model), matrices, rest, head))
+
+
+def _rules(
+    rules: Sequence[Rule] | None, model: nn.Module | None, named: Sequence[tuple[str, Tensor]], matrices: str, rest: str, head: Heads
+) -> Sequence[Rule]:
+    """The rules given, or the default ones."""
+    if rules is not None:
+        if head is not None:
+            raise ValueError("routing: 'head' belongs to the default rules; give rules or head, not both")
+        return rules
+    heads = [head] if isinstance(head, str) else head
+    by_name = [Rule(**line) for line in json.loads(ops.default_rules(matrices, rest, heads))]
+    by_module = [] if model is None else _module_rules(model, named, matrices, rest)
+    return [rule for rule in by_name if rule.required] + by_module + [rule for rule in by_name if not rule.required]
 
 
 def _route(named: Sequence[tuple[str, Tensor]], rules: Sequence[Rule]) -> tuple[list[int], str]:
@@ -82,30 +154,24 @@ def _route(named: Sequence[tuple[str, Tensor]], rules: Sequence[Rule]) -> tuple[
     return taken, table
 
 
-def _named(model: nn.Module) -> list[tuple[str, Tensor]]:
-    """The trainable parameters under their plain names, which are the same for a model and a wrapped model."""
-    named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    for name, parameter in named:
-        if getattr(parameter, "_fsdp_flattened", False):
-            raise TypeError(
-                f"routing: '{name}' is sharded by FullyShardedDataParallel, which leaves no matrix whole; use DistributedDataParallel"
-            )
-    return list(zip(ops.plain_names([name for name, _ in named]), (parameter for _, parameter in named), strict=True))
-
-
-def routing(model: nn.Module, *, matrices: str = "prism", rest: str = "adamw", rules: Sequence[Rule] | None = None) -> str:
+def routing(
+    model: Model, *, matrices: str = "prism", rest: str = "adamw", rules: Sequence[Rule] | None = None, head: Heads = None
+) -> str:
     """The table of what `param_groups` does with a model.
 
-    >>> print(routing(torch.nn.Sequential(torch.nn.Embedding(10, 4), torch.nn.Linear(4, 8))))
+    >>> print(routing(torch.nn.Sequential(torch.nn.Embedding(10, 4), torch.nn.Linear(4, 8), torch.nn.Linear(8, 10))))
     parameter  shape   rule           optimizer
     0.weight   10 × 4  embedding      adamw
     1.weight   8 × 4   hidden matrix  prism
     1.bias     8       vector         adamw
-    adamw: 48 elements in 2 parameters
+    2.weight   10 × 8  last layer     adamw
+    2.bias     10      vector         adamw
+    adamw: 138 elements in 4 parameters
     prism: 32 elements in 1 parameter
     <BLANKLINE>
     """
-    return _route(_named(model), default_rules(model, matrices, rest) if rules is None else rules)[1]
+    module, named = _named(model)
+    return _route(named, _rules(rules, module, named, matrices, rest, head))[1]
 
 
 def groups_table(groups: Sequence[Mapping[str, Any]]) -> str:
@@ -121,33 +187,51 @@ def groups_table(groups: Sequence[Mapping[str, Any]]) -> str:
 
 
 def param_groups(
-    model: nn.Module,
+    model: Model,
     lr: float | Tensor | None = None,
     aux_lr: float | Tensor | None = None,
     *,
     matrices: str = "prism",
     rest: str = "adamw",
     rules: Sequence[Rule] | None = None,
+    head: Heads = None,
     **options: Any,
 ) -> list[dict[str, Any]]:
     """Splits a model's trainable parameters into groups for `Mixed`, matrices first.
 
     Args:
-        model: the module to train
+        model: the module to train, or its named parameters; a list that does not come straight from `model.named_parameters()` is routed
+            by names and shapes alone
         lr: learning rate of the matrices; left out: the default of their optimizer
         aux_lr: learning rate of the rest; left out: the default of theirs
         matrices: the optimizer of hidden matrices, by its lower-case name
         rest: the optimizer of embeddings, heads, norms and biases
         rules: replaces `default_rules(model, matrices, rest)`
+        head: names of the output heads, parameters or modules, in place of the rules that guess them; `[]`: there are none
         options: options of `matrices`, and with `aux_` before their names, of `rest`; those that every optimizer has (`maximize`,
             `skip_nonfinite`, `state_dtype`, `master_weights`) go to both
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2))
     >>> for group in param_groups(model, lr=0.02, aux_lr=0.005, gamma=2):
     ...     print(group['optimizer'], group['lr'], group['param_names'])
-    prism 0.02 ['0.weight', '1.weight']
-    adamw 0.005 ['0.bias', '1.bias']
+    prism 0.02 ['0.weight']
+    adamw 0.005 ['0.bias', '1.weight', '1.bias']
     """
+    return groups_and_table(model, lr, aux_lr, matrices=matrices, rest=rest, rules=rules, head=head, **options)[0]
+
+
+def groups_and_table(
+    model: Model,
+    lr: float | Tensor | None = None,
+    aux_lr: float | Tensor | None = None,
+    *,
+    matrices: str = "prism",
+    rest: str = "adamw",
+    rules: Sequence[Rule] | None = None,
+    head: Heads = None,
+    **options: Any,
+) -> tuple[list[dict[str, Any]], str]:
+    """What `param_groups` and `routing` return, for named parameters that can be read only once."""
     both = set.intersection(*(set(table) for table in TABLES.values())) - {"lr", "weight_decay"}
     given = {"lr": lr, "aux_lr": aux_lr} | options
     of = {matrices: defaults(matrices, mixed=True), rest: defaults(rest, mixed=True)}
@@ -162,15 +246,15 @@ def param_groups(
             raise ValueError(f"param_groups: unknown option '{key}'; expected {takers}")
         for target in targets:
             of[target][name] = value
-    named = _named(model)
-    if rules is None:
-        rules = default_rules(model, matrices, rest)
+    module, named = _named(model)
+    rules = _rules(rules, module, named, matrices, rest, head)
+    matched, table = _route(named, rules)
     groups: dict[str, dict[str, Any]] = {}
-    for (name, parameter), taken in zip(named, _route(named, rules)[0], strict=True):
+    for (name, parameter), taken in zip(named, matched, strict=True):
         rule = rules[taken]
         base = of[rule.optimizer] if rule.optimizer in of else defaults(rule.optimizer, mixed=True)
         key = json.dumps([rule.optimizer, dict(rule.options)])
         group = groups.setdefault(key, {"params": [], "param_names": [], "optimizer": rule.optimizer, **base, **rule.options})
         group["params"].append(parameter)
         group["param_names"].append(name)
-    return sorted(groups.values(), key=lambda group: group["optimizer"] != matrices)
+    return sorted(groups.values(), key=lambda group: group["optimizer"] != matrices), table

@@ -62,7 +62,7 @@ TEST(DefaultRules, KnowLlamaAndQwen2) {
 TEST(DefaultRules, KnowBert) {
   expect_labels({{"bert.embeddings.word_embeddings.weight", {30522, 768}, "embedding"},
                  {"bert.embeddings.position_embeddings.weight", {512, 768}, "embedding"},
-                 {"bert.embeddings.LayerNorm.weight", {768}, "embedding"},
+                 {"bert.embeddings.LayerNorm.weight", {768}, "vector"},
                  {"bert.encoder.layer.0.attention.self.query.weight", {768, 768}, "hidden matrix"},
                  {"bert.encoder.layer.0.attention.output.dense.weight", {768, 768}, "hidden matrix"},
                  {"bert.encoder.layer.0.output.dense.weight", {768, 3072}, "hidden matrix"},
@@ -91,6 +91,85 @@ TEST(DefaultRules, KnowShortNamesOfEmbeddings) {
                  {"pos_emb.weight", {128, 64}, "embedding"},
                  {"assembly.weight", {32, 64}, "hidden matrix"},
                  {"embedding", {32, 64}, "embedding"}});
+}
+
+TEST(DefaultRules, GoByTheModuleThatHoldsAWeightNotByThoseAroundIt) {
+  expect_labels({{"encoder.layers.0.pos_ffn.w_1.weight", {2048, 512}, "hidden matrix"},
+                 {"encoder.layers.0.positionwise_feedforward.fc_1.weight", {512, 256}, "hidden matrix"},
+                 {"encoder.layers.0.attention.self.pos_key_proj.weight", {768, 768}, "hidden matrix"},
+                 {"embedder.layers.0.fc.weight", {64, 32}, "hidden matrix"},
+                 {"resnet.embedder.embedder.convolution.weight", {64, 3, 7, 7}, "hidden matrix"},
+                 {"embeddings_project.weight", {256, 128}, "hidden matrix"},
+                 {"embedder.word_embeddings.weight", {1000, 64}, "embedding"},
+                 {"attn.relative_position_bias_table", {169, 3}, "embedding"},
+                 {"attn.rel_pos.relative_position_bias_table", {2, 13, 13}, "embedding"},
+                 {"attn.rel_pos_h", {27, 64}, "embedding"},
+                 {"embeddings.register_tokens", {1, 4, 768}, "embedding"},
+                 {"mixer.A_log", {1536, 16}, "recurrence"}});
+}
+
+TEST(DefaultRules, KnowHeadsByNameWhereNoBlockIsAroundThem) {
+  expect_labels({{"fc_out.weight", {1000, 64}, "head"},
+                 {"decoder.fc_out.weight", {1000, 64}, "head"},
+                 {"logits.weight", {1000, 64}, "head"},
+                 {"out.weight", {1000, 64}, "head"},
+                 {"decode_head.classifier.weight", {150, 256, 1, 1}, "head"},
+                 {"head.fc.weight", {1000, 768}, "head"},
+                 {"transformer.h.0.mlp.fc_out.weight", {64, 256}, "hidden matrix"},
+                 {"layers.0.attention.out.weight", {64, 64}, "hidden matrix"},
+                 {"blocks.0.attention.output.weight", {64, 64}, "hidden matrix"},
+                 {"pre_classifier.weight", {768, 768}, "hidden matrix"},
+                 {"conv_head.weight", {1280, 320, 1, 1}, "hidden matrix"}});
+}
+
+TEST(DefaultRules, TakeDepthwiseConvolutionsFromTheMatrixMethods) {
+  expect_labels({{"stages.0.dwconv.weight", {96, 1, 7, 7}, "depthwise"},
+                 {"mixer.conv1d.weight", {1536, 1, 4}, "depthwise"},
+                 {"conv.weight", {96, 4, 3, 3}, "hidden matrix"}});
+}
+
+// The labels of a whole model.
+std::vector<std::string> labels(const std::vector<std::pair<std::string, Shape>>& shapes, const Rules& rules) {
+  const Routing routing(rules, model(shapes));
+  std::vector<std::string> list;
+  for (const auto& line : routing.lines()) list.push_back(rules[line.rule].label);
+  return list;
+}
+
+TEST(DefaultRules, TakeTheLastMatrixAsTheOutputLayerWhereNothingTakesWhatItGives) {
+  const auto rules = default_rules(PrismOptions(), AdamWOptions());
+  using Labels = std::vector<std::string>;
+  EXPECT_EQ(labels({{"a.weight", {64, 32}}, {"b.weight", {10, 64}}, {"b.bias", {10}}}, rules),
+            (Labels{"hidden matrix", "last layer", "vector"}));
+  // Taken by the first matrix, by a norm, by stacked experts; or all there is.
+  EXPECT_EQ(labels({{"a.weight", {64, 10}}, {"b.weight", {10, 64}}}, rules),
+            (Labels{"hidden matrix", "hidden matrix"}));
+  EXPECT_EQ(labels({{"a.weight", {64, 32}}, {"b.weight", {10, 64}}, {"n.weight", {10}}}, rules),
+            (Labels{"hidden matrix", "hidden matrix", "vector"}));
+  EXPECT_EQ(labels({{"experts.up", {8, 64, 10}}, {"b.weight", {10, 64}}}, rules),
+            (Labels{"hidden matrix", "hidden matrix"}));
+  EXPECT_EQ(labels({{"b.weight", {10, 64}}, {"b.bias", {10}}}, rules), (Labels{"hidden matrix", "vector"}));
+  // Keys of grouped attention lead nowhere either, but are not last; a head known by name keeps its label.
+  EXPECT_EQ(labels({{"k.weight", {16, 64}}, {"o.weight", {64, 64}}, {"lm_head.weight", {10, 64}}}, rules),
+            (Labels{"hidden matrix", "hidden matrix", "head"}));
+  EXPECT_EQ(labels({{"a.weight", {64, 32}}, {"b.weight", {10, 64}}, {"pos.weight", {99, 64}}}, rules),
+            (Labels{"hidden matrix", "last layer", "embedding"}));
+}
+
+TEST(DefaultRules, TakeTheHeadsTheyAreTold) {
+  using Labels = std::vector<std::string>;
+  const std::vector<std::pair<std::string, Shape>> shapes = {
+      {"generator.0.weight", {64, 32}}, {"lm_head.weight", {10, 64}}, {"b.weight", {7, 64}}};
+  const auto rules = [](const std::vector<std::string>& heads) {
+    return default_rules(PrismOptions(), AdamWOptions(), heads);
+  };
+  EXPECT_EQ(labels(shapes, rules({"generator"})), (Labels{"head", "hidden matrix", "hidden matrix"}));
+  EXPECT_EQ(labels(shapes, rules({"b.weight", "lm_head"})), (Labels{"hidden matrix", "head", "head"}));
+  EXPECT_EQ(labels(shapes, rules({})), (Labels{"hidden matrix", "hidden matrix", "hidden matrix"}));
+  EXPECT_EQ(
+      message_of([&] { labels(shapes, rules({"gen"})); }),
+      "routing: the head 'gen' must be the name of a parameter or of a module with parameters, as the table gives "
+      "them");
 }
 
 TEST(DefaultRules, TakeRowsAndColumnsAsVectors) {

@@ -1,12 +1,14 @@
 """Which parameter goes where, and what inspect says about a step."""
 
 import math
+import re
 
 import prism_optim
 import pytest
 import torch
 from optim_cases import assert_same, set_gradients
 from prism_optim import Rule
+from record_routing import FOLDER, TIMM, TRANSFORMERS, shapes_of, table_by_names, transformers_model
 from torch import nn
 
 
@@ -70,6 +72,66 @@ def test_a_head_tied_to_an_embedding_is_one_embedding(head_first):
     assert [(g["optimizer"], g["param_names"]) for g in groups] == [("adamw", ["0.weight"])]
 
 
+def test_convolutions_are_depthwise_by_their_groups_not_by_their_shape():
+    model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.Conv2d(8, 8, 3, groups=8), nn.Conv2d(8, 8, 3, groups=2), nn.Conv1d(8, 8, 3, groups=8))
+    table = prism_optim.routing(model)
+    for name, label in [("0", "convolution"), ("1", "depthwise"), ("2", "hidden matrix"), ("3", "depthwise")]:
+        assert re.search(rf"^{name}\.weight +[\d ×]+ {label} ", table, re.MULTILINE), table
+
+
+def test_the_head_can_be_named():
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 6), nn.Linear(6, 2))
+
+    def adamw(**options):
+        return {name for group in prism_optim.param_groups(model, **options) if group["optimizer"] == "adamw" for name in group["param_names"]}
+
+    biases = {"0.bias", "1.bias", "2.bias"}
+    assert adamw() == biases | {"2.weight"}
+    assert adamw(head="1") == biases | {"1.weight"}
+    assert adamw(head=["0.weight", "1"]) == biases | {"0.weight", "1.weight"}
+    assert adamw(head=[]) == biases
+    assert "1.weight   6 × 8  head           adamw\n" in prism_optim.Mixed(model, head="1").routing()
+    with pytest.raises(ValueError, match="routing: the head 'classifier' must be the name of a parameter or of a module"):
+        prism_optim.Mixed(model, head="classifier")
+    with pytest.raises(ValueError, match="'head' belongs to the default rules; give rules or head, not both"):
+        prism_optim.param_groups(model, rules=[Rule("all", "adamw")], head="1")
+    with pytest.raises(ValueError, match="'head' must be given to param_groups"):
+        prism_optim.Mixed(prism_optim.param_groups(model), head="1")
+
+
+def test_what_modules_take_keeps_a_matrix_from_being_the_last_layer():
+    for taker in (nn.Conv1d(12, 6, 3), nn.MultiheadAttention(12, 2)):
+        model = nn.Sequential(taker, nn.Linear(5, 12))  # an autoencoder's end
+        assert re.search(r"^1\.weight +12 × 5 +hidden matrix", prism_optim.routing(model), re.MULTILINE)
+
+
+def test_named_parameters_are_routed_as_their_model():
+    model, tied = Model(), nn.Sequential(nn.Embedding(11, 8), nn.Linear(8, 8), nn.Conv1d(4, 6, 3))
+    for module in (model, tied):
+        expected = prism_optim.Mixed(module)
+        optimizer = prism_optim.Mixed(module.named_parameters())
+        assert optimizer.routing() == expected.routing()
+        assert [g["param_names"] for g in optimizer.param_groups] == [g["param_names"] for g in expected.param_groups]
+    by_names = prism_optim.Mixed([(name, p) for name, p in model.named_parameters() if name != "experts"])
+    assert "experts" not in by_names.routing() and "lm_head.weight" in by_names.routing()
+    for nameless in (model.parameters(), list(model.parameters())):
+        with pytest.raises(TypeError, match=r"routing needs the names of parameters: pass the model, or model.named_parameters\(\), got Parameter"):
+            prism_optim.Mixed(nameless)
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_public_architectures_are_routed_as_written_down(name):
+    """What is wrong in a table of tests/python/routing is wrong here: read them. record_routing.py writes them."""
+    pytest.importorskip("transformers")
+    assert prism_optim.routing(transformers_model(name)) == (FOLDER / f"{name}.txt").read_text()
+
+
+@pytest.mark.parametrize("name", TIMM)
+def test_names_and_shapes_alone_route_as_written_down(name):
+    table = (FOLDER / f"{name}.txt").read_text()
+    assert table_by_names(shapes_of(table)) == table
+
+
 def test_frozen_parameters_are_left_out():
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     model[0].requires_grad_(False)
@@ -77,10 +139,11 @@ def test_frozen_parameters_are_left_out():
 
 
 def test_the_routing_table_is_printed_on_request():
-    model = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 8))
+    model = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 8), nn.Linear(8, 10))
     optimizer = prism_optim.Mixed(model)
     assert optimizer.routing() == prism_optim.routing(model)
     assert "0.weight   10 × 4  embedding      adamw\n" in optimizer.routing()
+    assert "2.weight   10 × 8  last layer     adamw\n" in optimizer.routing()
     from_groups = prism_optim.Mixed(prism_optim.param_groups(model))
     assert "1.weight   8 × 4   group 0  prism\n" in from_groups.routing()
 
@@ -134,7 +197,7 @@ def test_mistakes_are_named():
 def make_inspected(**options):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 4))
-    optimizer = prism_optim.Mixed(model, solver="exact", **options)
+    optimizer = prism_optim.Mixed(model, head=[], solver="exact", **options)
     for seed in range(3):
         set_gradients(list(model.named_parameters()), seed)
         optimizer.step()
