@@ -30,7 +30,8 @@ std::vector<Option> MatrixOptions::table() {
 std::vector<Tensor> parts_of(const Tensor& parameter, const Options& options, const std::string& who) {
   const auto* matrix = dynamic_cast<const MatrixOptions*>(&options);
   if (matrix == nullptr) return {parameter};
-  TORCH_CHECK(parameter.dim() >= 2, who, " must be a matrix, got shape ", parameter.sizes(), "; route it to adamw");
+  TORCH_CHECK_VALUE(parameter.dim() >= 2, who, " must be a matrix, got shape ", parameter.sizes(),
+                    "; route it to adamw");
   const auto& split = matrix->split();
   if (split.empty()) return {parameter};
   const int64_t rows_dim = is_batch(parameter.dim(), matrix->fold()) ? parameter.dim() - 2 : 0;
@@ -49,7 +50,7 @@ std::vector<Tensor> parts_of(const Tensor& parameter, const Options& options, co
 std::vector<int64_t> working_shape(const Tensor& part, const Options& options, const std::string& who) {
   const auto* matrix = dynamic_cast<const MatrixOptions*>(&options);
   if (matrix == nullptr) return part.sizes().vec();
-  TORCH_CHECK(part.dim() >= 2, who, " must be a matrix, got shape ", part.sizes(), "; route it to adamw");
+  TORCH_CHECK_VALUE(part.dim() >= 2, who, " must be a matrix, got shape ", part.sizes(), "; route it to adamw");
   if (part.dim() == 2 || is_batch(part.dim(), matrix->fold())) return part.sizes().vec();
   return {part.size(0), part.size(0) > 0 ? part.numel() / part.size(0) : 0};
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import difflib
+import inspect
 import json
 import math
 import sys
@@ -14,10 +16,14 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ._library import defaults, ops
+from ._library import TABLES, defaults, ops
 
-# What a group may hold beside options: torch's own keys, and what a scheduler needs to start in the middle.
-_NOT_OPTIONS = frozenset({"params", "param_names", "optimizer", "initial_lr"})
+# Names of options, ours and those of torch's optimizers. In a group whose optimizer has no such option they are mistakes.
+_ANY_OPTION = frozenset(name for table in TABLES.values() for name in table) | frozenset(
+    name
+    for cls in (torch.optim.SGD, torch.optim.AdamW, torch.optim.Muon, torch.optim.Adagrad, torch.optim.RMSprop)
+    for name in inspect.signature(cls).parameters
+)
 
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -75,6 +81,20 @@ def _options_text(group: dict[str, Any], *, with_lr: bool = False) -> str:
         raise
 
 
+def _refuse_mistaken_keys(optimizer: str, group: dict[str, Any]) -> None:
+    """A group may carry keys of its owner's (`lr_scale`, `name`); one that reads like an option was meant as one."""
+    known = defaults(optimizer)
+    for key in sorted(set(group) - set(known) - {"params", "param_names", "optimizer"}):
+        for near in difflib.get_close_matches(key, sorted(_ANY_OPTION | set(known)), 1, cutoff=0.82):
+            meant = f"did you mean '{near}'?" if near in known else f"'{near}' is an option of other optimizers."
+            raise ValueError(f"{optimizer}: unknown option '{key}' in a parameter group; {meant} The options are {', '.join(known)}")
+
+
+def _own(value: Any) -> Any:
+    """A copy of an option's value; a learning rate that is a tensor stays that tensor."""
+    return value if isinstance(value, Tensor) else copy.deepcopy(value)
+
+
 def _refuse_sharded(name: str, parameter: Tensor, optimizer: str) -> None:
     sharded = sys.modules.get("torch.distributed.tensor")  # without that module there is no such parameter
     if sharded is not None and isinstance(parameter, sharded.DTensor):
@@ -100,14 +120,14 @@ class Optimizer(torch.optim.Optimizer):
         self._last_scale: Tensor | None = None
         self._workspace: Tensor | None = None
         self._scalars: list[dict[str, Tensor]] = []
-        super().__init__(params, copy.deepcopy(options))
+        super().__init__(params, {name: _own(value) for name, value in options.items()})
 
     # ---- groups
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds parameters with options of their own, as `torch.optim.Optimizer.add_param_group` does, and makes their state.
 
-        A key that is no option of the group's optimizer is an error.
+        Keys that are no options stay in the group, unread; one that is nearly an option's name, or another optimizer's option, is an error.
         """
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, got {type(param_group).__name__}")
@@ -117,14 +137,12 @@ class Optimizer(torch.optim.Optimizer):
             raise ValueError("a group of Mixed must name its optimizer, e.g. optimizer='prism'; param_groups(model) makes such groups")
         if self.kind not in (None, optimizer):
             raise ValueError(f"{type(self).__name__} got a group for optimizer '{optimizer}'; use Mixed for groups of several optimizers")
-        known = defaults(optimizer, mixed=self.kind is None)
-        unknown = sorted(set(group) - set(known) - _NOT_OPTIONS)
-        if unknown:
-            raise ValueError(f"{optimizer}: unknown option '{unknown[0]}' in a parameter group; the options are {', '.join(known)}")
-        for name, default in known.items():
-            group.setdefault(name, copy.deepcopy(self.defaults.get(name, default) if self.kind else default))
+        _refuse_mistaken_keys(optimizer, group)
+        for name, default in defaults(optimizer, mixed=self.kind is None).items():
+            group.setdefault(name, _own(self.defaults.get(name, default) if self.kind else default))
         ops.check(optimizer, _options_text(group, with_lr=True))
-        super().add_param_group(group)
+        super().add_param_group(group)  # warns of duplicate parameters
+        _drop_duplicates(self.param_groups[-1])
         try:
             self._check_names()
             self._stacks.append(self._fresh(len(self.param_groups) - 1))
@@ -144,12 +162,8 @@ class Optimizer(torch.optim.Optimizer):
             if count > 1:
                 raise ValueError(f"two parameters are named '{name}'; names must be unique")
         group = self.param_groups[-1]
-        seen = set()
         for name, parameter in zip(names[-1], group["params"], strict=True):
             _refuse_sharded(name, parameter, group["optimizer"])
-            if parameter in seen:
-                raise ValueError(f"parameter '{name}' appears more than once in its group")
-            seen.add(parameter)
 
     # ---- state
 
@@ -319,7 +333,7 @@ class Optimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads what `state_dict` gave, options included.
+        """Loads what `state_dict` gave, options included; options that it lacks, from before they existed, take their defaults.
 
         Parameters are matched by name where both sides have `param_names`, else by position; torch.distributed.checkpoint has already arranged
         them. Values are copied into the stacked state, which keeps its type. What does not match is named, and then nothing is changed.
@@ -332,6 +346,7 @@ class Optimizer(torch.optim.Optimizer):
         for index, (source, saved_ids) in enumerate(_matched(self, saved_groups)):
             group = {key: value for key, value in source.items() if key not in ("params", "param_names")}
             group |= {key: value for key, value in self.param_groups[index].items() if key in ("params", "param_names")}
+            group = defaults(group["optimizer"], mixed=self.kind is None) | group
             ops.check(group["optimizer"], _options_text(group, with_lr=True))
             group |= self._written_scalars(index, group)
             fresh = self._fresh(index, group)
@@ -372,6 +387,14 @@ def _check_shape(key: str, name: str, value: Any, like: Tensor, *, same_type: bo
     if not fits:
         got = f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
         raise ValueError(f"state '{key}' of '{name}' must be {like.dtype} of shape {tuple(like.shape)}, got {got}")
+
+
+def _drop_duplicates(group: dict[str, Any]) -> None:
+    """Leaves each parameter of a group once, under its first name."""
+    first = {parameter: position for position, parameter in reversed(list(enumerate(group["params"])))}
+    for key in ("params", "param_names"):
+        if key in group:
+            group[key] = [group[key][position] for position in sorted(first.values())]
 
 
 def _plain_names(groups: list[dict[str, Any]]) -> list[list[str]]:
