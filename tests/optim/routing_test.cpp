@@ -252,9 +252,10 @@ TEST(Mixed, StepsAsTwoSeparateOptimizers) {
                               {"b1", parameter(random({6}, 3))},
                               {"w2", parameter(random({6, 6}, 4))}};
   const auto apart = copy_of(mixed);
-  Mixed optimizer(mixed, PrismOptions(0.1).weight_decay(0.1), AdamWOptions(0.05));
+  const auto adamw = AdamWOptions(0.05).betas({0.9, 0.99});
+  Mixed optimizer(mixed, PrismOptions(0.1).weight_decay(0.1), adamw);
   Prism matrices(NamedTensors{apart[1], apart[3]}, PrismOptions(0.1).weight_decay(0.1));
-  AdamW rest(NamedTensors{apart[0], apart[2]}, AdamWOptions(0.05));
+  AdamW rest(NamedTensors{apart[0], apart[2]}, adamw);
   for (int64_t t = 1; t <= 5; ++t) {
     set_gradients(mixed, t);
     set_gradients(apart, t);
