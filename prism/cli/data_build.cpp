@@ -21,7 +21,7 @@ namespace {
 
 struct BuildOptions {
   CorpusOptions corpus;
-  std::string tokenizer, out;
+  std::string tokenizer, out, eos = std::string(text::kEndOfText);
   std::vector<std::string> held_out_paths;
   data::HeldOut held_out{.fraction = 0.01, .documents = 0};
   int64_t shard_tokens = data::kDefaultShardTokens;
@@ -37,7 +37,7 @@ void print_split(const data::Identity& identity) {
 
 int build(const BuildOptions& options) {
   const Pace pace;
-  const auto tokenizer = text::Tokenizer::load(options.tokenizer);
+  const auto tokenizer = text::Tokenizer::load(options.tokenizer).with_end_of_text(options.eos);
   const data::Encoder encoder = train::encoder_for(tokenizer, options.tokenizer);
   { const data::OutputFolder can_be_written(options.out); }
   const data::Corpus corpus = options.corpus.open();
@@ -69,6 +69,7 @@ Action attach(CLI::App& app) {
   auto options = std::make_shared<BuildOptions>();
   options->corpus.add_to(app);
   add_path(app, "--tokenizer", options->tokenizer, "tokenizer.json, or a folder that has one")->required();
+  app.add_option("--eos", options->eos, "Token that ends every document")->type_name("TOKEN")->capture_default_str();
   add_path(app, "--out", options->out, "Folder for the shards; those in it are replaced")->required();
   auto* fraction =
       add_real(app, "--held-out", options->held_out.fraction, "Part of the documents that is not trained on", 0, 0.99);

@@ -27,7 +27,8 @@ std::vector<uint32_t> prompt_ids(const std::string& prompt, const text::Tokenize
   auto ids = tokenizer.encode(prompt);
   if (!ids.empty()) return ids;
   const auto end = tokenizer.end_of_text();
-  if (!end) throw Error(fmt::format("--prompt: expected a text, for the tokenizer has no {}", text::kEndOfText));
+  if (!end)
+    throw Error(fmt::format("--prompt: expected a text, for the tokenizer has no {}", tokenizer.end_of_text_name()));
   return {*end};
 }
 

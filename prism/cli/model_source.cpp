@@ -5,6 +5,7 @@
 #include "prism/io/checkpoint.h"
 #include "prism/io/error.h"
 #include "prism/model/hugging_face.h"
+#include "prism/train/run_folder.h"
 
 namespace prism::cli {
 namespace {
@@ -13,7 +14,7 @@ namespace fs = std::filesystem;
 
 OpenedModel open_checkpoint(const fs::path& checkpoint, const fs::path& run, std::vector<std::string> skipped,
                             at::Device device) {
-  auto tokenizer = text::Tokenizer::load(run / "tokenizer.json");
+  auto tokenizer = train::run_tokenizer(run);
   auto model = model::load_model(checkpoint, device);
   if (tokenizer.size() > model.config().vocab) {
     throw Error(fmt::format("{}: has {} tokens, but the model's embedding {} rows", (run / "tokenizer.json").string(),

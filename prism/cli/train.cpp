@@ -69,7 +69,7 @@ int train(const TrainOptions& options) {
         "# Configuration keys\n\n"
         "Printed by `prism train --list-keys`. A key is given in the file of `--config` or with `--set key=value`;\n"
         "`[compare.override.NAME]` gives those of `optimizer`, `schedule`, `checkpoint` and `metrics`, and "
-        "`compare.lr`,\n"
+        "`compare.label`, `compare.lr`,\n"
         "`train.clip`, `train.accumulate`, `train.graph` and `model.recompute`, again for one name of "
         "`compare.optimizers`.\n\n{}",
         train::config_table().markdown());

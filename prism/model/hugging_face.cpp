@@ -27,8 +27,8 @@ Json tokenizer_config(const text::Tokenizer& tokenizer, const ModelConfig& confi
                  {"clean_up_tokenization_spaces", false},
                  {"add_prefix_space", false}};
   if (tokenizer.end_of_text()) {
-    object["eos_token"] = text::kEndOfText;
-    object["pad_token"] = text::kEndOfText;
+    object["eos_token"] = tokenizer.end_of_text_name();
+    object["pad_token"] = tokenizer.end_of_text_name();
   }
   return object;
 }
@@ -96,6 +96,15 @@ std::vector<fs::path> shard_paths(const fs::path& index) {
   return paths;
 }
 
+// The tokenizer with the end-of-text token that tokenizer_config.json names, if it names one that there is.
+text::Tokenizer with_named_end(text::Tokenizer tokenizer, const fs::path& config) {
+  if (!fs::exists(config)) return tokenizer;
+  const auto object = io::parse_json(io::read_file(config), config.string());
+  auto name = object.value("eos_token", nlohmann::json());
+  if (name.is_object()) name = name.value("content", nlohmann::json());
+  return name.is_string() && tokenizer.id(name.get<std::string>()) ? tokenizer.with_end_of_text(name) : tokenizer;
+}
+
 std::vector<fs::path> weight_paths(const fs::path& folder) {
   const fs::path single = folder / "model.safetensors", index = folder / "model.safetensors.index.json";
   if (fs::exists(single)) return {single};
@@ -145,7 +154,7 @@ Qwen2 load_model(const fs::path& folder, at::Device device) {
 }
 
 Imported import_hugging_face(const fs::path& folder, at::Device device) {
-  text::Tokenizer tokenizer = text::Tokenizer::load(folder);
+  text::Tokenizer tokenizer = with_named_end(text::Tokenizer::load(folder), folder / "tokenizer_config.json");
   Qwen2 model = load_model(folder, device);
   if (tokenizer.size() > model.config().vocab) {
     throw Error(fmt::format("{}: the tokenizer has {} tokens, the model's embedding {} rows", folder.string(),

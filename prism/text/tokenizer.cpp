@@ -60,6 +60,12 @@ void Tokenizer::State::give_back(std::unique_ptr<BpeEncoder> encoder) const {
 Tokenizer::Tokenizer(TokenizerParts parts, std::string_view where)
     : state_(std::make_shared<const State>(std::move(parts), where)) {}
 
+Tokenizer Tokenizer::with_end_of_text(std::string token) const {
+  Tokenizer copy = *this;
+  copy.end_of_text_ = std::move(token);
+  return copy;
+}
+
 std::vector<TokenId> Tokenizer::encode(std::string_view text, SpecialTokens specials) const {
   std::vector<TokenId> ids;
   encode(text, ids, specials);

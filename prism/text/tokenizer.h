@@ -72,7 +72,11 @@ class Tokenizer {
 
   int64_t size() const;                                     // the greatest id, plus one: the rows an embedding needs
   std::optional<TokenId> id(std::string_view token) const;  // as the vocabulary writes it
-  std::optional<TokenId> end_of_text() const { return id(kEndOfText); }
+  std::optional<TokenId> end_of_text() const {
+    return id(end_of_text_);
+  }  // ends every document; none if it has no such
+  const std::string& end_of_text_name() const { return end_of_text_; }
+  Tokenizer with_end_of_text(std::string token) const;  // the same, but for the token that ends documents
   bool is_special(TokenId id) const;
   const std::vector<AddedToken>& added_tokens() const;  // in order of ids
   Normalizer normalizer() const;
@@ -84,6 +88,7 @@ class Tokenizer {
  private:
   struct State;
   std::shared_ptr<const State> state_;
+  std::string end_of_text_ = std::string(kEndOfText);
 };
 
 }  // namespace prism::text

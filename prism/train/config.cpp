@@ -13,6 +13,7 @@
 #include "prism/optim/adamw.h"
 #include "prism/optim/option_types.h"
 #include "prism/optim/registry.h"
+#include "prism/text/tokenizer.h"
 #include "prism/train/machine.h"
 
 namespace prism::train {
@@ -138,6 +139,8 @@ void add_data_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(ConfigKey::string(
       "data.tokenizer", kAuto,
       "tokenizer.json or a folder with one; auto: that of model.init or of the shards, else one is trained."));
+  keys.push_back(
+      ConfigKey::string("data.eos", std::string(text::kEndOfText), "Token of the tokenizer that ends every document."));
   keys.push_back(ConfigKey::integer("data.vocab", 16384, "Tokens of a tokenizer that is trained here.").at_least(257));
   keys.push_back(ConfigKey::real("data.held_out", kAuto,
                                  "Fraction of the documents kept for evaluation; auto: 0.01, or none with "

@@ -75,8 +75,12 @@ std::optional<fs::path> given_tokenizer(const io::Config& config) {
   return std::nullopt;
 }
 
+text::Tokenizer read_tokenizer(const io::Config& config, const fs::path& path) {
+  return text::Tokenizer::load(path).with_end_of_text(config.string("data.eos"));
+}
+
 text::Tokenizer load_tokenizer(const io::Config& config, const fs::path& path) {
-  auto tokenizer = text::Tokenizer::load(path);
+  auto tokenizer = read_tokenizer(config, path);
   if (config.is_given("data.vocab") && config.integer("data.vocab") != tokenizer.size()) {
     throw Error(fmt::format("{}: the tokenizer {} has {} tokens, got {}; leave the key out", config.where("data.vocab"),
                             path.string(), tokenizer.size(), config.integer("data.vocab")));
@@ -85,8 +89,10 @@ text::Tokenizer load_tokenizer(const io::Config& config, const fs::path& path) {
 }
 
 std::string tokenizer_recipe(const io::Config& config, const data::Corpus& corpus, const data::Sources& sources) {
-  // The name stands for "a tokenizer yet to be trained": only its vocabulary counts.
-  const data::Encoder untrained{{}, "untrained", config.integer("data.vocab"), 0};
+  // The name stands for "a tokenizer yet to be trained": only its vocabulary and its special token count.
+  const auto eos = config.string("data.eos");
+  const data::Encoder untrained{
+      {}, eos == text::kEndOfText ? "untrained" : "untrained, " + eos, config.integer("data.vocab"), 0};
   return data::recipe(corpus, {sources.train, {}}, untrained, {});
 }
 
@@ -94,6 +100,7 @@ text::Tokenizer train_tokenizer(const io::Config& config, const data::Corpus& co
   data::Documents documents(corpus);
   text::TrainerOptions options;
   options.vocabulary = config.integer("data.vocab");
+  options.special_tokens = {config.string("data.eos")};
   options.progress = progress.tokenizer;
   data::Piece piece;
   return text::train_bpe(
@@ -103,7 +110,7 @@ text::Tokenizer train_tokenizer(const io::Config& config, const data::Corpus& co
                return true;
              },
              options)
-      .tokenizer;
+      .tokenizer.with_end_of_text(config.string("data.eos"));
 }
 
 text::Tokenizer tokenizer_of(const io::Config& config, const data::Corpus& corpus, const data::Sources& sources,
@@ -112,7 +119,7 @@ text::Tokenizer tokenizer_of(const io::Config& config, const data::Corpus& corpu
   const auto recipe = tokenizer_recipe(config, corpus, sources);
   const auto file = folder / kTokenizerName, recipe_file = folder / kRecipeName;
   if (fs::exists(file) && fs::exists(recipe_file) && io::read_file(recipe_file) == recipe)
-    return text::Tokenizer::load(file);
+    return read_tokenizer(config, file);
   auto tokenizer = train_tokenizer(config, corpus, progress);
   fs::create_directories(folder);
   fs::remove(recipe_file);
@@ -123,7 +130,7 @@ text::Tokenizer tokenizer_of(const io::Config& config, const data::Corpus& corpu
 
 // The tokenizer of a run that is resumed. One that is named must still have its tokens.
 text::Tokenizer tokenizer_of(const io::Config& config, const TrainedData& trained) {
-  auto tokenizer = text::Tokenizer::load(trained.tokenizer);
+  auto tokenizer = read_tokenizer(config, trained.tokenizer);
   if (const auto given = given_tokenizer(config); given && fs::exists(*given)) {
     if (const auto named = load_tokenizer(config, *given); named.hash() != tokenizer.hash()) return named;
   }
@@ -181,6 +188,10 @@ Dataset from_shards(const io::Config& config, text::Tokenizer tokenizer, const s
         fmt::format("{}: expected held-out shards (val.json) too; build them with prism data build --held-out 0.01",
                     config.where("data.path")));
   }
+  if (const auto end = train->identity().end_of_text; end != tokenizer.end_of_text()) {
+    throw Error(fmt::format("{}: documents in these shards end with \"{}\", got \"{}\"; set data.eos",
+                            config.where("data.eos"), tokenizer.bytes(end), tokenizer.end_of_text_name()));
+  }
   std::vector<int64_t> tokens;
   for (const auto& folder : folders) tokens.push_back(data::read_identity(folder, "train").tokens);
   return {std::move(tokenizer), std::move(*train), std::move(*val), stretches_of(config, tokens)};
@@ -211,8 +222,9 @@ data::Encoder encoder_for(const text::Tokenizer& tokenizer, const std::string& w
   const auto end = tokenizer.end_of_text();
   if (!end)
     throw Error(
-        fmt::format("{}: expected a tokenizer with the special token {}, which ends every document; it has none", where,
-                    text::kEndOfText));
+        fmt::format("{}: expected a tokenizer with the special token {}, which ends every document; it has none. Name "
+                    "its own with data.eos (prism data build --eos)",
+                    where, tokenizer.end_of_text_name()));
   return {[tokenizer](std::string_view text, std::vector<uint32_t>& tokens) {
             tokenizer.encode(text, tokens, text::SpecialTokens::kText);
           },
@@ -233,7 +245,7 @@ Dataset open_dataset(const io::Config& config, const fs::path& folder, const Dat
   const auto kept = recipe_of(folder);
   if (trained && kept == trained->recipe && is_text_gone(config)) {
     if (progress.note) progress.note(fmt::format("the text is gone; using its shards in {}", folder.string()));
-    return from_built_shards(config, text::Tokenizer::load(trained->tokenizer), folder);
+    return from_built_shards(config, read_tokenizer(config, trained->tokenizer), folder);
   }
   const auto corpus = corpus_of(config);
   const auto options = build_options(config);

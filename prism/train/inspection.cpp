@@ -75,7 +75,7 @@ std::vector<nlohmann::json> batch_spectra(const fs::path& run, const fs::path& c
   if (!config)
     throw Error(
         fmt::format("{}: expected config.toml of the run beside the checkpoint's folder, got none", run.string()));
-  const auto batch = first_batch(*config, text::Tokenizer::load(run / "tokenizer.json"), text);
+  const auto batch = first_batch(*config, run_tokenizer(run), text);
   const auto model = model::load_model(checkpoint);
   const auto pair = optimizer_options(*config);
   Mixed optimizer(model.named_parameters(), *pair.matrices, *pair.rest);

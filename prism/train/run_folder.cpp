@@ -88,6 +88,12 @@ void refuse_other_run(const io::Config& wanted, const io::Config& written, const
                           folder.string(), fmt::join(differences, "; ")));
 }
 
+text::Tokenizer run_tokenizer(const fs::path& folder) {
+  auto tokenizer = text::Tokenizer::load(folder / "tokenizer.json");
+  const auto config = stored_config(folder);
+  return config ? tokenizer.with_end_of_text(config->string("data.eos")) : tokenizer;
+}
+
 std::optional<RunRecord> read_record(const fs::path& folder) {
   const auto file = folder / kRecordName;
   if (!fs::exists(file)) return std::nullopt;

@@ -29,6 +29,9 @@ void check_resume(const io::Config& config);
 // second is a run's own, perhaps written before the newest options existed.
 void refuse_other_run(const io::Config& wanted, const io::Config& written, const std::filesystem::path& folder);
 
+// Returns the tokenizer of the run in the folder, which ends documents with the token of its data.eos.
+text::Tokenizer run_tokenizer(const std::filesystem::path& folder);
+
 // What a run is known by while it goes on: run.json.
 struct RunRecord {
   std::string data;                       // recipe of the training shards

@@ -176,7 +176,7 @@ def test_a_run_from_before_a_default_changed_goes_on_as_it_began(settings, tmp_p
     old = {"model__init_scale": "depth", "optimizer__name": "adamw", "optimizer__lr": 0.005}
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
     for folder in (straight, stopped):
-        run(*settings(folder, **old, optimizer__betas="[0.9,0.999]", train__steps=STEPS if folder == straight else 9, schedule__kind="constant"))
+        run(*settings(folder, **old, optimizer__betas="[0.9,0.999]", train__steps=STEPS if folder == straight else 8, schedule__kind="constant"))
     config = stopped / "config.toml"
     lines = config.read_text().splitlines(keepends=True)
     config.write_text("".join(line for line in lines if not line.startswith("init_scale")))
@@ -440,6 +440,21 @@ def test_one_plain_text_file_trains_and_the_log_says_what_is_held_out(settings, 
     assert not (tmp_path / "new/config.toml").exists()
     _, errors = run(*settings(tmp_path / "both", data__path=f"{text},{tmp_path / 'rows.jsonl'}", data__cache="auto", train__steps=6, data__vocab=270, data__held_out="auto"))
     assert "text: 1 rows without text (null) left out\n" in errors and "without separators" not in errors
+
+
+def test_documents_end_with_the_token_that_is_named(settings, corpus, tmp_path):
+    tokenizer, out, hf = tmp_path / "tokenizer.json", tmp_path / "run", tmp_path / "hf"
+    run("tokenizer", "train", corpus, "--vocab", 300, "--special", "<pad>", "--special", "</s>", "--out", tokenizer)
+    run(*settings(out, data__tokenizer=tokenizer, data__eos="</s>", data__cache="auto", train__steps=6))
+    end = next(token["id"] for token in json.loads(tokenizer.read_text())["added_tokens"] if token["content"] == "</s>")
+    assert json.loads((out / "data/train.json").read_text())["end_of_text"] == end
+    run("export", out, "--out", hf)
+    assert json.loads((hf / "tokenizer_config.json").read_text())["eos_token"] == "</s>"
+    assert json.loads((hf / "config.json").read_text())["eos_token_id"] == end
+    for model in (out, hf):
+        run("generate", model, "--tokens", 3)  # without a prompt: from the end of a document
+    run(*settings(tmp_path / "trained", data__eos="<end>", data__cache="auto", train__steps=6))
+    assert '"<end>"' in (tmp_path / "trained/tokenizer.json").read_text()
 
 
 def test_a_folder_holds_a_run_or_a_comparison(settings, whole, tmp_path):
