@@ -44,8 +44,10 @@ bool is_file_name(const std::string& id) {
 }
 
 // Returns whether contenders may differ in a key: how they optimize, and how a run is carried out. All else decides the
-// start, the data, how much of it is trained on or how the result is measured, and is shared by all.
+// start, the data, how much of it is trained on or how the result is measured, and is shared by all. A table may have
+// further keys, which concern no run.
 bool may_differ(std::string_view key) {
+  if (train::config_table().find(key) == nullptr) return true;
   for (const std::string_view section : {"optimizer.", "schedule.", "checkpoint.", "metrics."}) {
     if (key.starts_with(section)) return true;
   }
