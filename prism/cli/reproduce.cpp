@@ -18,6 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using reproduce::Experiment;
+using Cells = std::vector<std::string>;
 
 struct ReproduceOptions {
   std::string name;
@@ -60,18 +61,21 @@ void check_epochs(const std::vector<Experiment>& experiments, const reproduce::P
   }
 }
 
-void print_plan(const std::vector<Experiment>& experiments, const reproduce::Pool& pool,
-                const reproduce::Setup& setup) {
+void print_plan(const ReproduceOptions& options, const std::vector<Experiment>& experiments,
+                const reproduce::Pool& pool, const reproduce::Setup& setup) {
   using report::Align;
   report::TextTable table(
       {{"experiment"}, {"runs", Align::kRight}, {"done", Align::kRight}, {"to come", Align::kRight}});
+  std::string markdown = "| experiment | question | runs | done | to come |\n|---|---|---|---|---|\n";
   double total = 0;
   for (const auto& line : reproduce::plan_lines(experiments, pool, setup)) {
-    table.row({line.name, grouped(line.runs), grouped(line.done), in_time(line.seconds)});
+    const Cells cells = {grouped(line.runs), grouped(line.done), line.seconds > 0 ? in_time(line.seconds) : ""};
+    table.row({line.name, cells[0], cells[1], cells[2]});
+    markdown += fmt::format("| `{}` | {} | {} |\n", line.name, line.question, fmt::join(cells, " | "));
     total += line.seconds;
   }
-  fmt::print("{}\nAbout {} of training are to come. Experiments share runs; each is counted where it comes first.\n",
-             table.text(), in_time(total));
+  fmt::print("{}\nAbout {} of training to come. Experiments share runs; each counts where it comes first.\n",
+             options.markdown ? markdown : table.text(), in_time(total));
 }
 
 void print_results(const ReproduceOptions& options, const std::vector<Experiment>& experiments,
@@ -146,7 +150,7 @@ int reproduce_experiments(ReproduceOptions options) {
   }
   auto setup = reproduce::usual_setup(experiments, pool);
   if (options.dry_run) {
-    print_plan(experiments, pool, setup.value_or(reproduce::Setup{}));
+    print_plan(options, experiments, pool, setup.value_or(reproduce::Setup{}));
     return 0;
   }
   int status = 0;
@@ -168,11 +172,12 @@ Command reproduce_command() {
   return {
       "reproduce", "Run the paper's experiments, and those beyond it",
       "prism reproduce table1 --scale smoke\n"
-      "prism reproduce all --scale sweep --data corpus.txt --tokenizer tokenizer.json --pool runs/pool --minutes 30\n"
+      "prism reproduce all --scale sweep --data corpus.txt --minutes 30 --pool runs/pool\n"
       "prism reproduce table1 --scale sweep --pool experiments",
       [](CLI::App& app) -> Action {
         auto options = std::make_shared<ReproduceOptions>();
-        app.add_option("name", options->name, fmt::format("{}, or all", fmt::join(reproduce::experiment_names(), ", ")))
+        app.add_option("name", options->name,
+                       "An experiment (docs/reproduce.md has the list), a folder\nof them such as covariance, or all")
             ->required()
             ->type_name("NAME");
         app.add_option("--scale", options->choices.scale,
@@ -204,7 +209,7 @@ Command reproduce_command() {
             ->expected(1)
             ->take_all();
         app.add_flag("--dry-run", options->dry_run, "Prints runs and minutes, and ends");
-        app.add_flag("--markdown", options->markdown, "Prints tables as Markdown; makes no runs");
+        app.add_flag("--markdown", options->markdown, "Prints tables as Markdown, and makes no runs");
         app.add_flag("--keep-runs", options->keep_runs, "Leaves the folders of finished runs in the pool");
         return [options] { return reproduce_experiments(*options); };
       }};

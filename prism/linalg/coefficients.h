@@ -18,7 +18,7 @@ enum class Norm { Frobenius, Schatten4 };
 // The polynomials of a Newton-Schulz iteration, one per step. Applied in turn to the singular values of
 // X / (bound·‖X‖) they drive them towards 1, and so X towards its polar factor UVᵀ.
 //
-//   jordan         5 × (3.4445, −4.7750, 2.0315)      Muon and the PRISM paper; ends within 0.68–1.13
+//   jordan         5 × (3.4445, −4.7750, 2.0315)      Muon; ends within 0.68–1.13
 //   you            5 steps, each its own              You 2025
 //   polar_express  8 steps                            Amsel et al. 2025; the first five made safe above 1 by s = 1.05
 //   minimax9       3 steps of degree 9                minimax on [3e-3, 1], each on the image of the last;

@@ -61,7 +61,7 @@ bool is_for(const io::Config& config, const std::string& scale) {
 
 [[noreturn]] void refuse_name(const char* what, const std::string& name, std::vector<std::string> known) {
   const auto nearest = io::nearest_word(name, known);
-  throw Error(fmt::format("expected {} ({}), got \"{}\"{}", what, fmt::join(known, ", "), name,
+  throw Error(fmt::format("{} ({}), got \"{}\"{}", what, fmt::join(known, ", "), name,
                           nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest)));
 }
 
@@ -88,26 +88,29 @@ std::vector<std::string> scale_names() {
 std::vector<Experiment> make_experiments(const std::string& name, const Choices& choices) {
   const auto names = experiment_names(), scales = scale_names();
   if (std::find(scales.begin(), scales.end(), choices.scale) == scales.end())
-    refuse_name("--scale: a scale", choices.scale, scales);
+    refuse_name("--scale: expected a scale", choices.scale, scales);
   std::vector<Experiment> experiments;
+  std::vector<std::string> other_scales;  // of an experiment that this scale does not have
   bool known = false;
   for (const auto& candidate : names) {
     if (name != kAll && candidate != name && !candidate.starts_with(name + "/")) continue;
     known = true;
     const auto config = configuration(candidate, choices);
-    if (!is_for(config, choices.scale)) continue;
+    if (!is_for(config, choices.scale)) {
+      other_scales = config.strings("experiment.scales");
+      continue;
+    }
     experiments.push_back({candidate, config.string("experiment.title"), config.string("experiment.question"),
                            config.string("experiment.claim"), compare::Plan(config)});
   }
   if (!known) {
     auto all = names;
     all.emplace_back(kAll);
-    refuse_name("an experiment", name, all);
+    refuse_name("expected an experiment", name, all);
   }
   if (experiments.empty()) {
-    const auto config = configuration(name, choices);
-    throw Error(fmt::format("--scale: {} can be run at {}, got {}", name,
-                            fmt::join(config.strings("experiment.scales"), ", "), choices.scale));
+    throw Error(
+        fmt::format("--scale: expected {} for {}, got {}", fmt::join(other_scales, " or "), name, choices.scale));
   }
   return experiments;
 }

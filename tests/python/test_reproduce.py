@@ -6,7 +6,7 @@ import signal
 import time
 
 import pytest
-from program import run, start
+from program import ROOT, run, start
 
 TINY = ["model.layers=1", "model.width=16", "model.heads=2", "model.kv_heads=1", "model.mlp=32", "train.steps=60",
         "train.batch=4", "train.context=16", "train.eval_every=20", "train.eval_sequences=8", "schedule.warmup=2",
@@ -68,7 +68,7 @@ def test_runs_that_are_there_are_not_made_again(pool, corpus):
 
 def test_experiments_share_their_runs(pool):
     output, _ = run(*arguments("figure-lr", pool, "--data", "nowhere", "--dry-run"))
-    assert re.search(r"figure-lr +4 +4 +", output), output  # all four are of table2
+    assert re.search(r"figure-lr +4 +4\b", output), output  # all four are of table2
 
 
 def test_a_pool_is_read_without_the_text(pool):
@@ -144,3 +144,18 @@ def test_the_paper_scale_says_which_text_it_wants(tmp_path):
 def test_every_experiment_can_be_planned():
     output, _ = run("reproduce", "all", "--scale", "paper", "--pool", "nowhere", "--dry-run")
     assert "table1" in output and "About" in output
+
+
+def test_every_table_of_the_results_is_what_its_command_prints():
+    text = (ROOT / "docs/results.md").read_text()
+    blocks = re.findall(r"<!-- prism (reproduce .*?) -->\n(.*?)<!-- end -->", text, flags=re.DOTALL)
+    assert len(blocks) >= 2
+    for command, shown in blocks:
+        output, _ = run(*command.split(), cwd=ROOT)
+        assert shown == output, command
+
+
+def test_the_plan_is_what_its_command_prints():
+    command, shown = re.search(r"`prism (reproduce .*?)`.*?\n\n(.*)", (ROOT / "experiments/plan.md").read_text(), re.DOTALL).groups()
+    output, _ = run(*command.split(), cwd=ROOT)
+    assert shown == output
