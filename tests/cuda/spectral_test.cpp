@@ -123,37 +123,97 @@ TEST_F(SpectralStep,
   }
 }
 
-// T (TᵀT + γ²DᵀD)^(−1/2) by the n×n Gram and by the 2m×2m Gram of [T; γD]; odd sizes, and one that is a multiple of 8.
-TEST_F(SpectralStep, ThroughTheGramOfTheStackIsTheSameUpdate) {
-  const std::vector<std::array<int64_t, 2>> shapes = {{1, 7}, {5, 33}, {24, 128}, {65, 301}, {130, 700}};
+// Matrices in float64, row after row.
+struct Dense {
+  size_t rows, columns;
+  std::vector<double> x;
+
+  Dense(size_t rows_, size_t columns_) : rows(rows_), columns(columns_), x(rows_ * columns_) {}
+  double& operator()(size_t i, size_t j) { return x[i * columns + j]; }
+  double operator()(size_t i, size_t j) const { return x[i * columns + j]; }
+};
+
+Dense product(const Dense& A, const Dense& B) {
+  Dense C(A.rows, B.columns);
+  for (size_t i = 0; i < A.rows; ++i) {
+    for (size_t k = 0; k < A.columns; ++k) {
+      for (size_t j = 0; j < B.columns; ++j) C(i, j) += A(i, k) * B(k, j);
+    }
+  }
+  return C;
+}
+
+Dense transposed(const Dense& A) {
+  Dense B(A.columns, A.rows);
+  for (size_t i = 0; i < A.rows; ++i) {
+    for (size_t j = 0; j < A.columns; ++j) B(j, i) = A(i, j);
+  }
+  return B;
+}
+
+// The polynomial of the rule's steps applied to [T; γD], top block: what the update is without rounding.
+Dense update_of(const SpectralRule& rule, const Dense& T, const Dense& D) {
+  Dense S(2 * T.rows, T.columns);
+  for (size_t i = 0; i < T.rows; ++i) {
+    for (size_t j = 0; j < T.columns; ++j) S(i, j) = T(i, j), S(T.rows + i, j) = rule.gamma.value * D(i, j);
+  }
+  Dense R = product(S, transposed(S));
+  double trace = 0, squares = 0;
+  for (size_t i = 0; i < R.rows; ++i) trace += R(i, i);
+  for (const double r : R.x) squares += r * r;
+  const double size = rule.bound * rule.bound * (rule.by_norm ? std::sqrt(squares) : trace);
+  for (double& r : R.x) r /= size;
+  Dense Q(R.rows, R.rows);
+  for (size_t i = 0; i < Q.rows; ++i) Q(i, i) = 1;
+  for (const auto& step : rule.steps) {
+    Dense A = R, Z(R.rows, R.rows), power(R.rows, R.rows);
+    for (size_t i = 0; i < R.rows; ++i) power(i, i) = 1, A(i, i) -= step.centred ? 1 : 0;
+    for (const double c : step.c) {
+      for (size_t i = 0; i < Z.x.size(); ++i) Z.x[i] += c * power.x[i];
+      power = product(power, A);
+    }
+    Q = product(Q, Z);
+    R = product(product(Z, R), Z);
+  }
+  Dense O = product(Q, S);
+  for (double& o : O.x) o /= std::sqrt(size);
+  O.x.resize(T.x.size());  // the first rows
+  O.rows = T.rows;
+  return O;
+}
+
+// T (TᵀT + γ²DᵀD)^(−1/2) by the 2m×2m Gram of [T; γD], against the same polynomial in float64; odd sizes, and one that is
+// a multiple of 8. The n×n Gram would not do as the reference: on its null space Q is 485, and rounding that to fp16
+// shows in the update (0.13 for 5×33).
+TEST_F(SpectralStep, ThroughTheGramOfTheStackIsThePolynomialOfTheStack) {
+  const std::vector<std::array<int64_t, 2>> shapes = {{1, 7}, {5, 33}, {24, 128}, {65, 301}};
   for (const auto& steps : {kJordan, kMinimax}) {
     const SpectralRule rule{.noisy = true,
                             .gamma = {.value = 0.7},
                             .steps = steps,
                             .bound = steps.size() == 3 ? 1.05 : 1,
                             .by_norm = steps.size() == 3};
-    const StepScalars scalars{.lr = {.value = 1}};
-    Problem direct(shapes), stacked(shapes);
-    for (size_t s = 0; s < shapes.size(); ++s) {
-      direct.stacks[s].left = stacked.stacks[s].left = false;
-      stacked.stacks[s].stacked = true;
-    }
+    Problem problem(shapes);
+    for (auto& stack : problem.stacks) stack.left = false, stack.stacked = true;
     const Problem start(shapes);
-    for (int t = 0; t < 2; ++t) {
-      direct.step(rule, scalars);
-      stacked.step(rule, scalars);
-    }
+    problem.step(rule, {.lr = {.value = 1}});
     for (size_t s = 0; s < shapes.size(); ++s) {
-      const auto before = start.memory[s].W.values(), wanted = direct.memory[s].W.values(),
-                 got = stacked.memory[s].W.values();
-      double apart = 0, size = 0;
-      for (size_t i = 0; i < before.size(); ++i) {
-        apart += std::pow(wanted[i] - got[i], 2);
-        size += std::pow(wanted[i] - before[i], 2);
+      const auto [m, n] = shapes[s];
+      const auto G = start.memory[s].G.values(), M = start.memory[s].M.values(), before = start.memory[s].W.values(),
+                 after = problem.memory[s].W.values();
+      Dense T(m, n), D(m, n);
+      for (size_t i = 0; i < T.x.size(); ++i) {  // the first matrix of the stack
+        const double momentum = rule.momentum * M[i] + (1 - rule.momentum) * G[i];
+        T.x[i] = (1 - rule.momentum) * G[i] + rule.momentum * momentum;
+        D.x[i] = G[i] - momentum;
       }
-      EXPECT_GT(size, 0) << s;
-      EXPECT_LT(std::sqrt(apart / size), 0.02) << s << ", " << steps.size() << " steps";
-      EXPECT_EQ(direct.memory[s].M.values(), stacked.memory[s].M.values());
+      const Dense O = update_of(rule, T, D);
+      double apart = 0, size = 0;
+      for (size_t i = 0; i < O.x.size(); ++i) {
+        apart += std::pow(before[i] - after[i] - O.x[i], 2);
+        size += std::pow(O.x[i], 2);
+      }
+      EXPECT_LT(std::sqrt(apart / size), 0.02) << m << "×" << n << ", " << steps.size() << " steps";
     }
   }
 }
