@@ -82,6 +82,8 @@ compare::RunOutcome outcome_of(const compare::PlannedRun& planned, const StoredR
     for (const auto& value : val.at("tokens")) outcome.eval_tokens.push_back(value);
     for (const auto& value : val.at("seconds")) outcome.eval_seconds.push_back(value);
     for (const auto& value : val.at("loss")) outcome.eval_losses.push_back(number_or_infinity(value));
+    // The curve is rounded; unrounded, the last evaluation is the run's own loss.
+    if (!outcome.diverged) outcome.eval_losses.back() = outcome.loss;
   }
   // The hash over all batches stands for them; that of a run that was stopped covers fewer and is compared with none.
   if (stored.summary.at("status") == "finished") outcome.batches = {stored.summary.at("batches")};

@@ -161,5 +161,19 @@ TEST(Results, ATableHasARowForEachRateAndSaysWhatDiverged) {
   EXPECT_EQ(usual_setup(table, pool), kSetup);
 }
 
+// Curves are kept to six digits, the final loss to all: a run still reaches its own loss at its end.
+TEST(Results, TheBaselineReachesItsOwnLoss) {
+  const io::TemporaryFolder folder;
+  Pool pool(folder.path());
+  const auto table = experiments("table2");
+  for (const auto& planned : table[0].plan.sweep()) {
+    auto run = stored(planned, 4.0123451 + planned.lr);
+    run.curves["val"]["loss"] = {4.01235 + planned.lr};
+    pool.add(run);
+  }
+  const auto comparison = compare::analyse(table[0].plan, state_of(table[0], pool, kSetup).outcomes);
+  EXPECT_TRUE(comparison.results[comparison.baseline].tokens_to_baseline);
+}
+
 }  // namespace
 }  // namespace prism::reproduce
