@@ -157,7 +157,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"KeyWithoutSection", "steps = 2",
          "demo.toml:1: unknown key \"steps\"; the nearest known key is \"train.steps\""},
         {"WordForInteger", "train.steps = 'ten'", "demo.toml:1: train.steps: expected an integer ≥ 1, got \"ten\""},
-        {"RealForInteger", "train.steps = 10.0", "expected an integer ≥ 1, got 10"},
+        {"RealForInteger", "train.steps = 10.5", "expected an integer ≥ 1, got 10.5"},
         {"BooleanForReal", "optimizer.lr = true", "optimizer.lr: expected a real number > 0, got true"},
         {"NumberForBoolean", "train.deterministic = 1", "train.deterministic: expected true or false, got 1"},
         {"NumberForString", "data.path = 1", "data.path: expected a string, got 1"},
