@@ -68,7 +68,7 @@ nlohmann::json figures_of(const bench::Profile& profile) {
 }
 
 int bench_kernels(const KernelsOptions& options) {
-  const auto device = train::device_of(options.device);
+  const auto device = train::device_of(options.device, "--device");
   auto results = options.results(device);
   const auto& entrant = bench::entrant(options.optimizer);
   const auto name = bench::device_name(device);

@@ -88,7 +88,7 @@ std::string step_table(const std::vector<bench::StepTime>& rows, at::Device devi
 }
 
 int bench_optimizer(const OptimizerOptions& options) {
-  const auto device = train::device_of(options.device);
+  const auto device = train::device_of(options.device, "--device");
   const int64_t repeats = options.repeats > 0 ? options.repeats : device.is_cpu() ? 5 : 30;
   auto results = options.results(device);
   if (!options.page.empty()) check_writable(options.page);

@@ -57,7 +57,7 @@ std::string training_table(const std::vector<bench::TrainingTime>& rows) {
 }
 
 int bench_train(const TrainOptions& options) {
-  const auto device = train::device_of(options.device);
+  const auto device = train::device_of(options.device, "--device");
   auto training = options.training_on(device);
   auto results = options.results(device);
   std::optional<bench::Peers> peers;

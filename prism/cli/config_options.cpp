@@ -1,5 +1,7 @@
 #include "prism/cli/config_options.h"
 
+#include "prism/io/error.h"
+
 namespace prism::cli {
 
 void ConfigOptions::attach(CLI::App& app) {
@@ -15,6 +17,8 @@ void ConfigOptions::apply(io::Config& config) const {
   if (file) config.read_file(*file);
   for (const auto& setting : settings) config.set(setting);
   if (out) config.assign("run.out", *out, "--out");
+  if (!config.has("run.out"))
+    throw Error("--out: expected the folder of the results, got nothing; or give run.out in the configuration file");
 }
 
 }  // namespace prism::cli

@@ -24,7 +24,7 @@ std::string progress_text(const data::Progress& p) {
                       : p.stage == data::Stage::kScan ? "reading"
                                                       : "encoding";
   const auto done = static_cast<double>(p.bytes), total = static_cast<double>(p.total_bytes);
-  const auto documents = p.documents > 0 ? fmt::format("  {} documents", grouped(p.documents)) : "";
+  const auto documents = p.documents > 0 ? ("  " + io::counted(p.documents, "document")) : "";
   return fmt::format("data: {}  {}  {} of {}  {:.1f} MB/s  ETA {}{}", stage, in_percent(done, total), in_bytes(done),
                      in_bytes(total), p.mb_per_s, in_time(p.eta_s), documents);
 }
@@ -62,7 +62,7 @@ train::Dataset open_dataset(const io::Config& config, ProgressLine& line,
   line.note(fmt::format("data: {} training tokens, {} held out, vocabulary {}", grouped(dataset.train.tokens()),
                         grouped(dataset.val.tokens()), grouped(dataset.tokenizer.size())));
   for (const auto& source : identity.sources) {
-    line.note(fmt::format("text: {} files, {}, hash {}", grouped(source.files),
+    line.note(fmt::format("text: {}, {}, hash {}", io::counted(source.files, "file"),
                           in_bytes(static_cast<double>(source.bytes)), source.hash));
   }
   if (dataset.built) {

@@ -36,7 +36,7 @@ int generate(const GenerateOptions& options) {
   model::GenerateOptions sampling = options.sampling;
   sampling.seed = static_cast<uint64_t>(options.seed);
   sampling.check();
-  const OpenedModel opened = open_model(options.source, train::device_of(options.device));
+  const OpenedModel opened = open_model(options.source, train::device_of(options.device, "--device"));
   for (const auto& text : opened.skipped) fmt::print(stderr, "prism generate: skipped {}\n", text);
   const auto& tokenizer = opened.tokenizer;
   const auto end = tokenizer.end_of_text();

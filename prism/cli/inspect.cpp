@@ -73,14 +73,15 @@ int inspect_run(const fs::path& folder, const InspectOptions& options) {
 
 int inspect_checkpoint(const fs::path& folder, const InspectOptions& options) {
   if (options.watch) throw Error("--watch: only for a run folder");
-  io::verify_manifest(folder);
+  const auto step = io::verify_manifest(folder).step;
   const auto run = fs::absolute(folder).lexically_normal().parent_path().parent_path();
   const auto matrices = train::checkpoint_spectra(folder);
   std::vector<nlohmann::json> spectra;
   if (!options.data.empty()) spectra = train::batch_spectra(run, folder, options.data);
-  fmt::print("{}", screen_of(CheckpointView{folder.string(), matrices, spectra}, options.matrix, terminal_of(stdout)));
+  const CheckpointView view{folder.string(), step, matrices, spectra};
+  fmt::print("{}", screen_of(view, options.matrix, terminal_of(stdout)));
   if (!options.page.empty()) {
-    report::Page(checkpoint_document(CheckpointView{folder.string(), matrices, spectra})).write(options.page);
+    report::Page(checkpoint_document(view)).write(options.page);
     fmt::print("\n{}\n", options.page);
   }
   return 0;

@@ -188,7 +188,7 @@ std::string screen_of(const CheckpointView& view, const std::string& matrix, con
                         report::line_plot({{"weights", {}, m.weight}, {"momentum", {}, m.momentum}}, options));
   }
   if (!matrix.empty() && plots.empty()) refuse_matrix(matrix, names);
-  auto text = fmt::format("{}\n\n{}{}", view.path, table.text(), plots);
+  auto text = fmt::format("{}  step {}\n\n{}{}", view.path, view.step, table.text(), plots);
   if (!view.spectra.empty()) text += "\nwith the gradient of one batch\n" + spectra_table(view.spectra);
   if (!view.spectra.empty() && !matrix.empty()) text += matrix_plots(view.spectra, matrix, terminal);
   return text;
@@ -197,7 +197,7 @@ std::string screen_of(const CheckpointView& view, const std::string& matrix, con
 json checkpoint_document(const CheckpointView& view) {
   json records = json::array();
   for (const auto& m : view.matrices) {
-    json record = {{"step", 0}, {"matrix", m.name}, {"weight_singular_values", m.weight}};
+    json record = {{"step", view.step}, {"matrix", m.name}, {"weight_singular_values", m.weight}};
     if (!m.momentum.empty()) record["singular_values"] = m.momentum;
     if (const auto* line = find_matrix(view.spectra, m.name)) {
       for (const char* key : {"snr", "gain", "theory", "singular_values", "weight_norm", "update_norm"})

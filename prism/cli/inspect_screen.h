@@ -17,6 +17,7 @@ struct RunView {
 
 struct CheckpointView {
   std::string path;
+  int64_t step = 0;  // after which it was written
   std::vector<train::CheckpointMatrix> matrices;
   std::vector<nlohmann::json> spectra;  // of one batch's gradient; empty without
 };

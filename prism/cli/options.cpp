@@ -11,11 +11,21 @@ namespace prism::cli {
 
 namespace {
 
-template <typename Number>
-bool read_number(const std::string& text, Number& number) {
+bool read_number(const std::string& text, double& number) {
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, number);
   return error == std::errc() && stop == end;
+}
+
+bool read_number(const std::string& text, int64_t& number) {
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error == std::errc() && stop == end) return true;
+  constexpr double kExact = 1LL << 53;
+  double real = 0;  // 8.0 and 1e3 are integers too
+  if (!read_number(text, real) || real != std::trunc(real) || std::abs(real) > kExact) return false;
+  number = static_cast<int64_t>(real);
+  return true;
 }
 
 template <typename Number>
@@ -23,10 +33,12 @@ CLI::Option* add_number(CLI::App& app, const std::string& name, Number& value, c
                         Number most, const std::string& expected) {
   const auto check = [=](std::string& text) {
     Number number{};
-    const bool fits = read_number(text, number) && number >= least && number <= most;
-    return fits ? std::string() : fmt::format("expected {}, got '{}'", expected, text);
+    if (!read_number(text, number) || !(number >= least && number <= most))  // also what is no number
+      return fmt::format("expected {}, got '{}'", expected, text);
+    text = fmt::to_string(number);  // as the parser reads it
+    return std::string();
   };
-  return app.add_option(name, value, doc)->check(CLI::Validator(check, ""))->capture_default_str();
+  return app.add_option(name, value, doc)->transform(CLI::Validator(check, ""))->capture_default_str();
 }
 
 CLI::Validator one_of(const std::vector<std::string>& words) {

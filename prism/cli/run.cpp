@@ -5,6 +5,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <memory>
 #include <new>
 
@@ -12,6 +13,7 @@
 #include "prism/cli/terminal.h"
 #include "prism/io/error.h"
 #include "prism/io/spelling.h"
+#include "prism/train/config.h"
 
 namespace prism::cli {
 
@@ -46,11 +48,32 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
+// How to set the configuration key that an option is named like, --steps 20 or --train.steps=20, where the command
+// takes keys; empty where there is none.
+std::string as_setting(const CLI::App& app, const std::vector<std::string>& words, size_t at) {
+  if (app.get_option_no_throw("--set") == nullptr || !words[at].starts_with("--")) return "";
+  const auto equals = words[at].find('=');
+  const auto name = words[at].substr(2, equals == std::string::npos ? equals : equals - 2);
+  std::string value = "VALUE";
+  if (equals != std::string::npos)
+    value = words[at].substr(equals + 1);
+  else if (at + 1 < words.size() && !words[at + 1].starts_with("--"))
+    value = words[at + 1];
+  for (const auto& key : train::config_table().keys()) {
+    if (key.name() == name || key.name().ends_with("." + name)) return fmt::format("--set {}={}", key.name(), value);
+  }
+  return "";
+}
+
 // What was given and no option, argument or command of `app` took; empty when there is nothing.
 std::string unexpected(const CLI::App& app) {
-  for (const std::string& word : app.remaining()) {
+  const auto words = app.remaining();
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
     if (word == "--") continue;
     const bool is_option = word.size() > 1 && word.front() == '-';
+    if (const auto setting = as_setting(app, words, i); is_option && !setting.empty())
+      return fmt::format("unknown option '{}'; give keys of the configuration as {}", word, setting);
     const auto known = is_option ? option_names(app) : command_names(app);
     if (!is_option && known.empty()) return fmt::format("unexpected argument '{}'", word);
     const std::string nearest = io::nearest_word(word.substr(0, word.find('=')), known);
@@ -94,6 +117,17 @@ int perform(const Action& action, const std::string& who) {
   }
 }
 
+// The words after the program's name, last first, as the parser wants them. `prism help train` is `prism train --help`.
+std::vector<std::string> reversed_words(int argc, const char* const* argv) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.front() == "help") {
+    words.erase(words.begin());
+    words.emplace_back("--help");
+  }
+  std::ranges::reverse(words);
+  return words;
+}
+
 }  // namespace
 
 Action attach_commands(CLI::App& app, const std::vector<Command>& commands) {
@@ -124,7 +158,7 @@ int run(int argc, const char* const* argv) {
     return 0;
   }
   try {
-    app.parse(argc, argv);
+    app.parse(reversed_words(argc, argv));
   } catch (const CLI::Success& asked) {  // --help, --version
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {

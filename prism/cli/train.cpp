@@ -35,8 +35,12 @@ std::string progress_text(const train::RunProgress& p) {  // the last words are 
 io::Config configuration(const TrainOptions& options) {
   auto config = train::make_config();
   options.config.apply(config);
-  if (!options.resume || options.config.file || !config.has("run.out")) return config;
+  if (!options.resume) return config;
   auto stored = train::stored_config(config.string("run.out"));
+  if (options.config.file) {
+    if (stored) train::keep_old_defaults(config, *stored);
+    return config;
+  }
   if (!stored && config.has("data.path")) return config;
   if (!stored) throw Error(fmt::format("--resume: no run in {}; give --config to begin one", config.string("run.out")));
   for (const auto& setting : options.config.settings) stored->set(setting);

@@ -43,6 +43,14 @@ size_t find_zero_byte(const fs::path& path) {
   return std::string_view(probe.data(), got).find('\0');
 }
 
+// Goes on to the next entry. A folder that cannot be read shows when the walk would go into it.
+void advance(fs::recursive_directory_iterator& entry) {
+  const fs::path path = entry->path();
+  std::error_code unreadable;
+  entry.increment(unreadable);
+  if (unreadable) throw Error(fmt::format("{}: cannot read: {}", path.string(), unreadable.message()));
+}
+
 void check_options(const ReaderOptions& options) {
   if (options.separator.find('\n') != std::string::npos) {
     throw Error("data: expected a document separator of one line, got one with a line break");
@@ -88,7 +96,7 @@ void Corpus::add_named_file(Root& root) {
 
 void Corpus::add_folder(Root& root) {
   using Walk = fs::recursive_directory_iterator;
-  for (Walk entry(root.path); entry != Walk(); ++entry) {
+  for (Walk entry(root.path); entry != Walk(); advance(entry)) {
     const fs::path& path = entry->path();
     if (is_hidden(path)) {
       ++skipped_.hidden;

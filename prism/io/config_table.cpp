@@ -156,6 +156,12 @@ std::optional<json> ConfigKey::accept(const Json& value, int depth) const {
     return list;
   }
   if (kind_ == Kind::weighted_path) return accept_weighted_path(value);
+  if (kind_ == Kind::integer && value.is_number_float()) {  // 8.0 and 1e3 are integers too
+    constexpr double kExact = 1LL << 53;
+    const auto real = value.get<double>();
+    return real == std::trunc(real) && std::abs(real) <= kExact ? accept(static_cast<int64_t>(real), depth)
+                                                                : std::nullopt;
+  }
   const bool of_kind = kind_ == Kind::integer   ? value.is_number_integer()
                        : kind_ == Kind::real    ? value.is_number() && std::isfinite(value.get<double>())
                        : kind_ == Kind::boolean ? value.is_boolean()

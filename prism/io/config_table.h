@@ -21,8 +21,9 @@ namespace prism::io {
 //   averages.").length(2).at_least(0).below(1) ConfigKey::string("data.path", nullptr, "File or folder to train on.")
 //   no default: the user must give it
 //
-// Values are JSON: integers int64_t, reals double (an integer where a real is meant becomes one; never inf or nan), a
-// path with a weight {"path": …, "weight": …}, or the path alone where the weight is 1.
+// Values are JSON: integers int64_t, reals double, never inf or nan (an integer where a real is meant becomes one, and
+// so the other way round where nothing is lost: 8.0, 1e3), a path with a weight {"path": …, "weight": …}, or the path
+// alone where the weight is 1.
 class ConfigKey {
  public:
   using Json = nlohmann::json;

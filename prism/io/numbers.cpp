@@ -9,4 +9,8 @@ std::string grouped(int64_t number) {
   return digits;
 }
 
+std::string counted(int64_t number, const std::string& noun) {
+  return grouped(number) + " " + noun + (number == 1 ? "" : "s");
+}
+
 }  // namespace prism::io

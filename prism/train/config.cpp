@@ -23,6 +23,8 @@ using io::Config;
 using io::ConfigKey;
 
 constexpr const char* kAuto = "auto";
+constexpr double kMostRate = 1e30;     // far beyond use, and within float32, in which weights are written
+constexpr int64_t kMostThreads = 256;  // OpenMP ends the program where it cannot start as many as it is told
 
 std::vector<std::string> split_words(const std::string& type) {
   std::vector<std::string> words;
@@ -63,8 +65,10 @@ bool is_key(const Option& option) {
 void add_optimizer_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(
       ConfigKey::string("optimizer.name", "prism", "Optimizer of the hidden matrices.").one_of(optimizer_names()));
-  keys.push_back(
-      ConfigKey::real("optimizer.lr", kAuto, "Peak learning rate of the hidden matrices.").at_least(0).or_word(kAuto));
+  keys.push_back(ConfigKey::real("optimizer.lr", kAuto, "Peak learning rate of the hidden matrices.")
+                     .at_least(0)
+                     .at_most(kMostRate)
+                     .or_word(kAuto));
   std::set<std::string> seen;
   for (const auto& name : optimizer_names()) {
     const auto options = make_options(name);
@@ -82,11 +86,13 @@ void add_optimizer_keys(std::vector<ConfigKey>& keys) {
                                  "Peak learning rate of AdamW on the rest: embeddings, head, norms, biases; auto: "
                                  "0.005, or optimizer.aux_ratio times optimizer.lr.")
                      .at_least(0)
+                     .at_most(kMostRate)
                      .or_word(kAuto));
   keys.push_back(ConfigKey::real("optimizer.aux_ratio", kAuto,
                                  "Peak learning rate of the rest as a multiple of optimizer.lr, in place of "
                                  "optimizer.aux_lr; auto: none.")
                      .at_least(0)
+                     .at_most(kMostRate)
                      .or_word(kAuto));
   keys.push_back(ConfigKey::reals("optimizer.aux_betas", kMixedBetas, "AdamW's averages, on the rest.")
                      .length(2)
@@ -202,16 +208,21 @@ void add_run_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(ConfigKey::boolean("metrics.tensorboard", true, "Write TensorBoard event files."));
   keys.push_back(
       ConfigKey::string("run.device", kAuto, "cpu, cuda or cuda:N; auto: the first GPU where there is one."));
-  keys.push_back(ConfigKey::integer("run.threads", 0, "CPU threads; 0: torch's own choice.").at_least(0));
-  keys.push_back(ConfigKey::string("run.out", nullptr, "Folder of the run."));
+  keys.push_back(
+      ConfigKey::integer("run.threads", 0, "CPU threads; 0: torch's own choice.").at_least(0).at_most(kMostThreads));
+  keys.push_back(
+      ConfigKey::string("run.out", nullptr, "Folder of the run.").must("not empty", [](const nlohmann::json& value) {
+        return value != "";
+      }));
   keys.push_back(
       ConfigKey::strings("compare.optimizers", nlohmann::json::array(),
                          "What is compared: names of optimizers, or names that [compare.override.NAME] explains."));
   keys.push_back(ConfigKey::string(
       "compare.label", "",
       "Given in [compare.override.NAME]: what tables and the page call NAME; empty: made from the name."));
-  keys.push_back(
-      ConfigKey::reals("compare.lr", nlohmann::json::array(), "Learning rates each of them is run at.").above(0));
+  keys.push_back(ConfigKey::reals("compare.lr", nlohmann::json::array(), "Learning rates each of them is run at.")
+                     .above(0)
+                     .at_most(kMostRate));
   keys.push_back(
       ConfigKey::integers("compare.seeds", {1}, "Seeds; the first chooses the rates, the others measure at them.")
           .at_least(0));
@@ -339,6 +350,19 @@ void make_paths_absolute(Config& config) {
     if (const auto path = config.string(key); path != kAuto && !path.empty())
       config.assign(key, absolute(path), config.where(key));
   }
+}
+
+// Refuses a batch whose tokens alone would not fit into memory.
+void check_batch(const Config& config) {
+  const auto context =
+      config.is("train.context", kAuto) ? model::preset(preset_of(config)).context : config.integer("train.context");
+  const double tokens = static_cast<double>(config.integer("train.batch")) * static_cast<double>(context + 1);
+  const double gigabytes = tokens * sizeof(int64_t) / 1e9, there = static_cast<double>(memory_bytes()) / 1e9;
+  if (gigabytes < there) return;
+  throw Error(
+      fmt::format("{}: expected a batch whose tokens fit into this machine's memory, {:.0f} GB, got {} sequences "
+                  "of {} tokens, {:.0f} GB",
+                  config.where("train.batch"), there, config.integer("train.batch"), context, gigabytes));
 }
 
 void fill(Config& config, const char* key, const nlohmann::json& value) {
@@ -492,6 +516,7 @@ void check(const Config& config) {
   device_of(config.string("run.device"));
   // A tokenizer that is given may have another vocabulary, but that decides no other number.
   if (config.string("model.init").empty()) model_config(config, config.integer("data.vocab"));
+  check_batch(config);
 }
 
 }  // namespace prism::train

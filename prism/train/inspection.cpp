@@ -9,6 +9,7 @@
 #include "prism/data/reader.h"
 #include "prism/io/error.h"
 #include "prism/io/file.h"
+#include "prism/io/manifest.h"
 #include "prism/io/safetensors.h"
 #include "prism/model/hugging_face.h"
 #include "prism/model/parameters.h"
@@ -82,7 +83,7 @@ std::vector<nlohmann::json> batch_spectra(const fs::path& run, const fs::path& c
   optimizer.load_safetensors(checkpoint / "optimizer.safetensors");
   model.loss(batch).backward();
   optimizer.step();
-  return spectra_lines(0, optimizer.spectra());
+  return spectra_lines(io::verify_manifest(checkpoint).step + 1, optimizer.spectra());
 }
 
 }  // namespace prism::train

@@ -73,7 +73,11 @@ std::filesystem::path torch_libraries() {
   return found ? folder.data() : "";
 }
 
-at::Device device_of(const std::string& name) {
+int64_t memory_bytes() {
+  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGESIZE));
+}
+
+at::Device device_of(const std::string& name, const std::string& who) {
   const bool cuda = at::globalContext().hasCUDA();
   if (name == "auto") return cuda ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
   if (name == "cpu") return at::kCPU;
@@ -83,11 +87,11 @@ at::Device device_of(const std::string& name) {
       name.size() < 9) {
     index = std::stoll(name.substr(5));
   }
-  if (index < 0) throw Error(fmt::format("run.device: expected auto, cpu, cuda or cuda:N, got \"{}\"", name));
+  if (index < 0) throw Error(fmt::format("{}: expected auto, cpu, cuda or cuda:N, got \"{}\"", who, name));
   const int64_t devices = cuda ? static_cast<int64_t>(at::detail::getCUDAHooks().deviceCount()) : 0;
   if (index >= devices) {
-    throw Error(fmt::format("run.device: \"{}\" is not there: torch {} sees {} CUDA devices; use run.device=cpu", name,
-                            TORCH_VERSION, devices));
+    throw Error(fmt::format("{}: \"{}\" is not there: torch {} sees {} CUDA device{}; use cpu", who, name,
+                            TORCH_VERSION, devices, devices == 1 ? "" : "s"));
   }
   return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
 }
@@ -95,12 +99,11 @@ at::Device device_of(const std::string& name) {
 nlohmann::json machine(at::Device device) {
   utsname system{};
   uname(&system);
-  const auto pages = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)), page = static_cast<int64_t>(sysconf(_SC_PAGESIZE));
   nlohmann::json facts = {
       {"cpu", proc_value("/proc/cpuinfo", "model name")},
       {"cores", std::thread::hardware_concurrency()},
       {"threads", at::get_num_threads()},
-      {"memory_bytes", pages * page},
+      {"memory_bytes", memory_bytes()},
       {"device", device.str()},
       {"torch", TORCH_VERSION},
       {"compiler", fmt::format("{} {}", __VERSION__[0] >= '0' && __VERSION__[0] <= '9' ? "g++" : "", __VERSION__)},

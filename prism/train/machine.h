@@ -8,8 +8,11 @@
 
 namespace prism::train {
 
-at::Device device_of(
-    const std::string& name);  // "auto", "cpu", "cuda", "cuda:1"; a device that is not there is a prism::Error
+// The device of "auto", "cpu", "cuda" or "cuda:1". Throws prism::Error that begins with `who`, the key or option that
+// named it, if there is no such device.
+at::Device device_of(const std::string& name, const std::string& who = "run.device");
+
+int64_t memory_bytes();  // of this machine
 
 // What a measurement should name: processor, cores, threads, memory, device, torch, compiler, system, the commit the
 // program was built from and the time of the call (UTC); on a GPU also its name, driver and CUDA version.

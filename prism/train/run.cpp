@@ -43,14 +43,6 @@ model::Qwen2 make_model(const io::Config& config, const Dataset& dataset, at::De
           scale};
 }
 
-// Gives keys that were left out the values the run began with, where the default has changed since.
-void keep_old_defaults(io::Config& wanted, const io::Config& stored) {
-  const bool same_optimizer = wanted.string("optimizer.name") == stored.string("optimizer.name");
-  for (const char* key : {"model.init_scale", "optimizer.betas"}) {
-    if (!wanted.is_given(key) && same_optimizer) wanted.assign(key, stored.value(key), stored.where(key));
-  }
-}
-
 class Run {
  public:
   Run(const io::Config& config, const Dataset& dataset, const RunOptions& options)
@@ -60,7 +52,6 @@ class Run {
     check(config);
     set_up_torch(config);
     config_ = config;
-    if (stored) keep_old_defaults(*config_, *stored);
     resolve(*config_, dataset.tokenizer.size());
     if (stored) refuse_other_run(*config_, *stored, folder_);
     const auto device = device_of(config.string("run.device"));

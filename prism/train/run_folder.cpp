@@ -61,6 +61,13 @@ void expect_place_for_comparison(const fs::path& folder) {
   throw Error(fmt::format("{}: holds a training run; choose another folder (--out) to compare in", folder.string()));
 }
 
+void keep_old_defaults(io::Config& config, const io::Config& stored) {
+  if (config.string("optimizer.name") != stored.string("optimizer.name")) return;  // another run
+  for (const char* key : {"model.init_scale", "optimizer.betas"}) {
+    if (!config.is_given(key)) config.assign(key, stored.value(key), stored.where(key));
+  }
+}
+
 void check_resume(const io::Config& config) {
   const fs::path folder = config.string("run.out");
   const auto stored = stored_config(folder);

@@ -21,6 +21,9 @@ void expect_place_for_run(const std::filesystem::path& folder, bool resume);
 // Throws prism::Error where the folder holds a training run.
 void expect_place_for_comparison(const std::filesystem::path& folder);
 
+// Gives the keys that `config` leaves out, and whose default has changed, the values that the run began with.
+void keep_old_defaults(io::Config& config, const io::Config& stored);
+
 // Throws prism::Error where `config` would make another run than the one its folder holds. Reads and writes no data, so
 // call it before the dataset is opened.
 void check_resume(const io::Config& config);

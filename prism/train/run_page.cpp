@@ -69,7 +69,9 @@ json page_summary(const json& summary, const std::string& label) {
   if (summary.at("skipped") > 0) {
     sentences.push_back(
         {{"tone", "caution"},
-         {"text", fmt::format("{} steps were not finite and changed nothing.", grouped(summary.at("skipped")))}});
+         {"text", fmt::format("{} not finite and changed nothing.",
+                              summary.at("skipped") == 1 ? "1 step was"
+                                                         : io::counted(summary.at("skipped"), "step") + " were")}});
   }
   return sentences;
 }
@@ -147,8 +149,8 @@ json page_facts(const json& summary) {
   for (const auto& [key, value] : summary.at("machine").items()) machine.push_back({key, text_of(value)});
   const auto& data = summary.at("data");
   for (const auto& source : data.at("sources")) {
-    corpus.push_back(
-        {"text", fmt::format("{} files, {} bytes", grouped(source.at("files")), grouped(source.at("bytes")))});
+    corpus.push_back({"text", fmt::format("{}, {}", io::counted(source.at("files"), "file"),
+                                          io::counted(source.at("bytes"), "byte"))});
     corpus.push_back({"hash of the text", source.at("hash")});
   }
   corpus.push_back({"training tokens", grouped(data.at("train_tokens"))});

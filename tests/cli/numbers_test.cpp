@@ -19,6 +19,12 @@ TEST(Numbers, AreGroupedByThousands) {
   EXPECT_EQ(grouped(std::numeric_limits<int64_t>::min()), "-9,223,372,036,854,775,808");
 }
 
+TEST(Numbers, OfThingsAreSingularForOne) {
+  EXPECT_EQ(io::counted(0, "file"), "0 files");
+  EXPECT_EQ(io::counted(1, "file"), "1 file");
+  EXPECT_EQ(io::counted(1234, "file"), "1,234 files");
+}
+
 TEST(Numbers, OfBytesChooseTheirUnit) {
   EXPECT_EQ(in_bytes(0), "0 B");
   EXPECT_EQ(in_bytes(999), "999 B");

@@ -81,6 +81,17 @@ aux_betas = [0, 0.5])");
   EXPECT_EQ(config.where("train.steps"), "demo.toml:5: train.steps");
 }
 
+TEST(Config, TakesAWholeNumberInAnySpellingAsAnInteger) {
+  EXPECT_EQ(config_of("train.steps = 8.0").value("train.steps"), json(8));
+  Config config(table());
+  config.set("train.steps=1e3");
+  EXPECT_TRUE(config.value("train.steps").is_number_integer());
+  EXPECT_EQ(config.integer("train.steps"), 1000);
+  for (const char* refused : {"train.steps=8.5", "train.steps=1e300", "train.steps=0.0", "train.steps=-1e3"}) {
+    EXPECT_TRUE(contains(message_of<Error>([&] { config.set(refused); }), "expected an integer")) << refused;
+  }
+}
+
 TEST(Config, ReadsLettersBeyondAsciiInEveryKindOfString) {
   for (const char* text :
        {"data.path = 'é' # é", "data.path = \"\\\\é\"", "data.path = '''\né'''", "data.path = \"\"\"\né\"\"\"",

@@ -43,6 +43,11 @@ double moonlight(const Tensor& W) { return 0.2 * std::sqrt(static_cast<double>(s
 
 const std::vector<std::vector<int64_t>> kShapes = {{12, 5}, {5, 12}, {7, 7}, {4, 16}, {16, 4}, {1, 6}, {6, 1}};
 
+PrismOptions with_covariance(CovarianceKind kind, int64_t rank) {
+  auto options = PrismOptions(0.1).covariance(kind);
+  return kind == CovarianceKind::Sketch ? options.rank(rank) : options;
+}
+
 TEST(Prism, WithoutDampingIsMuonBitForBit) {
   for (const auto solver : {Solver::Gram, Solver::Stacked, Solver::Exact}) {
     NamedTensors damped;
@@ -272,7 +277,7 @@ TEST(Prism, RefreshesTheCovarianceEveryFewStepsOfEachParameter) {
 TEST(Prism, LeavesTheCovarianceAloneBetweenRefreshes) {
   for (const auto kind : {CovarianceKind::Ema, CovarianceKind::Sketch}) {
     const NamedTensors parameters = {{"w", parameter(random({8, 5}, 1))}};
-    Prism prism(parameters, PrismOptions(0.1).covariance(kind).rank(3).covariance_every(4));
+    Prism prism(parameters, with_covariance(kind, 3).covariance_every(4));
     std::vector<std::map<std::string, Tensor>> states;
     for (int64_t t = 1; t <= 5; ++t) {
       set_gradients(parameters, t);
@@ -340,7 +345,7 @@ TEST(Prism, LeftOfAMatrixIsRightOfItsTranspose) {
   const auto W = parameter(random({9, 5}, 1));
   const auto V = parameter(W.detach().mT().contiguous());
   for (const auto kind : {CovarianceKind::Instant, CovarianceKind::Ema, CovarianceKind::Sketch}) {
-    const auto options = PrismOptions(0.1).covariance(kind).rank(3);
+    const auto options = with_covariance(kind, 3);
     Prism left(NamedTensors{{"w", W}}, PrismOptions(options).side(Side::Left));
     Prism right(NamedTensors{{"w", V}}, PrismOptions(options).side(Side::Right));
     for (uint64_t t = 1; t <= 4; ++t) {
@@ -428,8 +433,8 @@ TEST(Fold, TakesThreeDimensionsAsABatch) {
   NamedTensors separate;
   for (int64_t e = 0; e < 3; ++e) separate.emplace_back("e" + std::to_string(e), parameter(experts.detach()[e]));
   for (const auto kind : {CovarianceKind::Instant, CovarianceKind::Ema, CovarianceKind::Sketch}) {
-    Prism first(NamedTensors{{"experts", experts}}, PrismOptions(0.1).covariance(kind).rank(2));
-    Prism second(separate, PrismOptions(0.1).covariance(kind).rank(2));
+    Prism first(NamedTensors{{"experts", experts}}, with_covariance(kind, 2));
+    Prism second(separate, with_covariance(kind, 2));
     for (uint64_t t = 1; t <= 3; ++t) {
       experts.mutable_grad() = random({3, 6, 4}, 100 + t);
       for (int64_t e = 0; e < 3; ++e)

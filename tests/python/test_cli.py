@@ -62,7 +62,7 @@ MISTAKES = {
         ("{text} --out {missing}/t.json", "there is no folder"),
         ("{text} --out {new} --vocab many", "--vocab: expected an integer, 1 or more, got 'many'"),
         ("{text} --out {new} --vocab -5", "--vocab: expected an integer, 1 or more, got '-5'"),
-        ("{text} --out {new} --vocab 1e3", "--vocab: expected an integer"),
+        ("{text} --out {new} --vocab 1e-3", "--vocab: expected an integer"),
         ("{text} --out {new} --vocab 9999999999999999999", "--vocab: expected an integer"),
         ("{text} --out {new} --vocab 100", "a vocabulary of 100 tokens is too small"),
         ("{text} --out {new} --vocab 60000", "give more text or ask for fewer"),
@@ -133,7 +133,13 @@ MISTAKES = {
     ],
     "doctor": [("here", "unexpected argument 'here'")],
     "train": [
-        ("", "run.out"),
+        ("", "--out: expected the folder of the results, got nothing"),
+        (f"{TRAIN} --steps 20", "unknown option '--steps'; give keys of the configuration as --set train.steps=20"),
+        (f"{TRAIN} --optimizer.lr=0.1", "give keys of the configuration as --set optimizer.lr=0.1"),
+        (f"{TRAIN} {SMALL} --set run.threads=100000", "run.threads: expected an integer ≥ 0 and ≤ 256, got 100000"),
+        (f"{TRAIN} {SMALL} --set optimizer.lr=1e300", r"optimizer.lr: expected a real number ≥ 0 and ≤ 1e\+30"),
+        (f"{TRAIN} {SMALL} --set train.batch=1000000000", "train.batch: expected a batch whose tokens fit into this machine's memory"),
+        (f"{TRAIN} {SMALL} --set train.batch=8.5", "train.batch: expected an integer"),
         ("--config {missing}", "missing.*No such file"),
         ("--config {folder}", "regular file, got a folder"),
         ("--config {binary}", "binary.dat"),
@@ -174,7 +180,8 @@ MISTAKES = {
 
 COMPARE = f"{TRAIN} {SMALL} --set compare.optimizers=prism,muon --set compare.lr=0.01,0.02"
 MISTAKES["compare"] = [
-    ("", "run.out"),
+    ("", "--out: expected the folder of the results, got nothing"),
+    (f"{COMPARE} --seeds 1,2", "give keys of the configuration as --set compare.seeds=1,2"),
     ("--config {missing}", "missing.*No such file"),
     ("--config {broken_toml}", "broken.toml:2: .*train.stpes.*train.steps"),
     (f"{TRAIN} {SMALL}", "compare.optimizers.*expected at least one"),
@@ -226,6 +233,7 @@ MISTAKES["export"] = [
 ]
 MISTAKES["generate"] = [
     *MODELS,
+    ("{run} --device tpu", "--device: expected auto, cpu, cuda or cuda:N, got \"tpu\""),
     ("", "source is required"),
     ("{run} --tokens 0", "--tokens: expected an integer, 1 or more, got '0'"),
     ("{run} --tokens ten", "--tokens: expected an integer"),
@@ -438,6 +446,53 @@ def test_no_arguments_show_the_help_of_all_commands():
     assert output == run("--help")[0]
     for command in COMMANDS:
         assert re.search(rf"^  {command.split()[0]} ", output, re.MULTILINE)
+
+
+def test_an_empty_folder_name_is_refused(tmp_path):
+    for command in ("train", "compare"):
+        refused(command, ["--out", ""], "--out: run.out: expected a string, not empty, got", tmp_path)
+
+
+def test_help_is_a_command_too():
+    assert run("help") == run("--help")
+    assert run("help", "tokenizer", "train") == run("tokenizer", "train", "--help")
+
+
+def test_whole_numbers_are_integers_in_any_spelling(places):
+    generated = [run("generate", places["run"], "--temperature", 0, "--tokens", tokens)[0] for tokens in ("10", "1e1", "10.0")]
+    assert len(set(generated)) == 1
+    _, errors = run("generate", places["run"], "--tokens", "1.5", status=2)
+    assert "--tokens: expected an integer, 1 or more, got '1.5'" in errors
+
+
+def test_a_folder_that_cannot_be_read_is_named(places, tmp_path):
+    corpus = tmp_path / "corpus"
+    (corpus / "closed").mkdir(parents=True)
+    (corpus / "open.txt").write_text("text")
+    (corpus / "closed").chmod(0)
+    # Root may read everything, so the program runs as somebody else.
+    options = {"user": 65534} if os.geteuid() == 0 else {}
+    tmp_path.chmod(0o777)  # for what it writes
+    for folder in [corpus, *list(corpus.parents)[:3]]:
+        folder.chmod(folder.stat().st_mode | 0o555)
+    try:
+        tokenizer = shutil.copy(places["tokenizer"], tmp_path / "tokenizer.json")
+        process = start("data", "build", corpus, "--tokenizer", tokenizer, "--out", tmp_path / "new", **options)
+    except PermissionError:
+        pytest.skip("somebody else may not run the program")
+    _, errors = process.communicate(timeout=60)
+    (corpus / "closed").chmod(0o755)
+    if process.returncode == 127:
+        pytest.skip("somebody else may not load torch")
+    assert process.returncode == 2 and f"{corpus / 'closed'}: cannot read: Permission denied" in errors, errors
+
+
+def test_a_checkpoint_is_shown_with_its_step(places):
+    checkpoint = places["run"] / "checkpoints/step-00000002"
+    output, _ = run("inspect", checkpoint)
+    assert output.splitlines()[0] == f"{checkpoint}  step 2"
+    output, _ = run("inspect", checkpoint, "--data", places["corpus"], "--matrix", "layers.0.mlp.up_proj")
+    assert "model.layers.0.mlp.up_proj.weight, step 3\n" in output
 
 
 def test_all_commands_of_the_program_are_tested():
