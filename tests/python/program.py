@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -11,9 +12,15 @@ PROGRAM = BUILD / "prism"
 ENVIRONMENT = {**os.environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
 
 
+def take_hangups():
+    """Tests that run under nohup hand down a SIGHUP that is ignored; the program's own answer to it is what they test."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 def start(*arguments, **options):
     assert PROGRAM.exists(), f"{PROGRAM} is missing: build it first (make test), or set PRISM_BUILD_DIR"
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": ENVIRONMENT, **options}
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": ENVIRONMENT,
+               "preexec_fn": take_hangups, **options}
     return subprocess.Popen([PROGRAM, *map(str, arguments)], **options)
 
 
