@@ -31,14 +31,10 @@ std::string command_text(const ConfigOptions& options) {
   return text + (options.out ? " --out " + *options.out : "");
 }
 
-std::string plain(std::string text) {  // without the marks of bold words
-  for (size_t at = 0; (at = text.find("**", at)) != std::string::npos;) text.erase(at, 2);
-  return text;
-}
-
 void print(const compare::Plan& plan, const compare::CompareResult& result) {
   auto text = fmt::format("\n{}\n", compare::screen_table(result.comparison));
-  for (const auto& sentence : compare::sentences(plan, result.comparison)) text += plain(sentence.text) + "\n";
+  for (const auto& sentence : compare::sentences(plan, result.comparison))
+    text += compare::plain_text(sentence.text) + "\n";
   for (const auto& sample : result.samples) {
     for (const auto& contender : plan.contenders()) {
       if (contender.id == sample.optimizer)

@@ -105,6 +105,11 @@ std::string estimate_text(const Estimate& estimate, bool sign) {
 
 }  // namespace
 
+std::string plain_text(std::string text) {
+  for (size_t at = 0; (at = text.find("**", at)) != std::string::npos;) text.erase(at, 2);
+  return text;
+}
+
 std::string rate_text(double lr) { return fmt::format("{:.3g}", lr); }
 
 std::string tolerance_text(const Result& result) {

@@ -18,6 +18,7 @@ std::vector<Sentence> sentences(const Plan& plan, const Comparison& comparison);
 // The final table for the screen.
 std::string screen_table(const Comparison& comparison);
 
+std::string plain_text(std::string text);          // without the marks of bold words
 std::string rate_text(double lr);                  // "0.02"
 std::string tolerance_text(const Result& result);  // "0.004 – 0.05, ×12", with < and > where the grid ends first
 

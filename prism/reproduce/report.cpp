@@ -75,11 +75,6 @@ bool has_paper(const std::vector<Row>& rows) {
   return std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.paper_loss.has_value(); });
 }
 
-std::string plain(std::string text) {  // without the marks of bold words
-  for (size_t at = 0; (at = text.find("**", at)) != std::string::npos;) text.erase(at, 2);
-  return text;
-}
-
 }  // namespace
 
 std::vector<Row> rows_of(const Experiment& experiment, const State& state, const Pool& pool, const Setup& setup) {
@@ -139,7 +134,7 @@ std::vector<std::string> verdict(const Experiment& experiment, const State& stat
   const auto comparison = compare::analyse(experiment.plan, state.outcomes);
   std::vector<std::string> sentences;
   for (const auto& sentence : compare::sentences(experiment.plan, comparison))
-    sentences.push_back(plain(sentence.text));
+    sentences.push_back(compare::plain_text(sentence.text));
   double squares = 0;
   int64_t degrees = 0, seeds = 0;
   for (const auto& result : comparison.results) {
