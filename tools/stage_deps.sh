@@ -4,6 +4,8 @@
 # long as its compiler and C library are not older:
 #
 #   tools/stage_deps.sh && rsync -a ./ other:prism/ && ssh other 'cd prism && make build PYTHON=python3'
+#
+# Where the copy has no git history, configure with -DPRISM_COMMIT=... so that results name the commit.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,7 +1,10 @@
-# Writes OUT, which defines prism::train::built_from(), from the git checkout SOURCE; leaves it as it is where nothing has changed.
+# Writes OUT, which defines prism::train::built_from() as COMMIT or, where that is empty, as the commit of the git checkout SOURCE.
+# Leaves the file alone if nothing has changed.
 set(commit "unknown")
 find_program(GIT git)
-if(GIT)
+if(COMMIT)
+  set(commit "${COMMIT}")
+elseif(GIT)
   execute_process(COMMAND "${GIT}" -C "${SOURCE}" rev-parse --show-toplevel OUTPUT_VARIABLE top ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
   file(REAL_PATH "${SOURCE}" source)
   if(top STREQUAL source)  # and not some other project's checkout around a copy of ours

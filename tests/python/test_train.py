@@ -143,8 +143,8 @@ def test_the_commit_is_looked_up_at_every_build_and_unknown_outside_git(tmp_path
     source, out = tmp_path / "source", tmp_path / "commit.cpp"
     source.mkdir()
 
-    def written():
-        subprocess.run(["cmake", f"-DSOURCE={source}", f"-DOUT={out}", "-P", ROOT / "prism/train/commit.cmake"], check=True)
+    def written(*given):
+        subprocess.run(["cmake", f"-DSOURCE={source}", f"-DOUT={out}", *given, "-P", ROOT / "prism/train/commit.cmake"], check=True)
         return re.search(r'return "(.*)";', out.read_text())[1]
 
     def git(*arguments):
@@ -152,6 +152,7 @@ def test_the_commit_is_looked_up_at_every_build_and_unknown_outside_git(tmp_path
         return subprocess.run(["git", *identity, *arguments], cwd=source, check=True, capture_output=True, text=True).stdout.strip()
 
     assert written() == "unknown"
+    assert written("-DCOMMIT=0123456789ab") == "0123456789ab"
     git("init", "-q")
     (source / "file").write_text("1")
     git("add", "file")
