@@ -238,11 +238,11 @@ def test_weights_written_since_the_last_step_replace_their_masters(name, capture
     written = [randn(*p.shape, seed=7) > 0 for p in params]
     with torch.no_grad():
         for p, mask in zip(params, written, strict=True):
-            p[mask] = 3
+            p[mask] = 256  # a value no weight has yet: writing the one it has would leave its master as it is
     step()
     for p, mask, master in zip(params, written, masters, strict=True):
-        assert (p[mask] == 3).all()
-        torch.testing.assert_close(optimizer.state[p]["master"], master.masked_fill(mask, 3), rtol=0, atol=0)
+        assert (p[mask] == 256).all()
+        torch.testing.assert_close(optimizer.state[p]["master"], master.masked_fill(mask, 256), rtol=0, atol=0)
 
 
 def test_learning_rate_and_gamma_on_the_device_are_those_on_the_host():
