@@ -2,11 +2,14 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <vector>
 
 #include "prism/io/error.h"
 
@@ -14,14 +17,38 @@ namespace prism::io {
 
 namespace {
 
+constexpr std::string_view kTemporary = ".tmp-";
+
+void remove_abandoned(const std::filesystem::path& target) {
+  const auto folder = target.has_parent_path() ? target.parent_path() : std::filesystem::path(".");
+  const auto prefix = target.filename().string() + std::string(kTemporary);
+  std::vector<std::filesystem::path> found;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    if (entry.path().filename().string().starts_with(prefix) && entry.is_regular_file(ignored))
+      found.push_back(entry.path());
+  }
+  for (const auto& path : found) {
+    if (is_abandoned(path)) ::unlink(path.c_str());
+  }
+}
+
+// Locks a file just made. False where another process took it for abandoned before that.
+bool keep(const FileDescriptor& file) {
+  if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
+  struct stat status {};
+  return ::fstat(file.get(), &status) == 0 && status.st_nlink > 0;
+}
+
 FileDescriptor create_beside(const std::filesystem::path& target) {
   static std::atomic<uint64_t> counter{0};
   for (;;) {
     auto path = target;
-    path += fmt::format(".tmp-{}-{}", ::getpid(), counter++);
+    path += fmt::format("{}{}-{}", kTemporary, ::getpid(), counter++);
     std::error_code ignored;
     if (std::filesystem::exists(path, ignored)) continue;  // left by a dead process that had our number
-    return FileDescriptor(path, O_WRONLY | O_CREAT | O_EXCL);
+    FileDescriptor file(path, O_WRONLY | O_CREAT | O_EXCL);
+    if (keep(file)) return file;
   }
 }
 
@@ -34,6 +61,7 @@ AtomicFile::AtomicFile(const std::filesystem::path& target) : target_(target) {
   if (const auto folder = target.parent_path(); !folder.empty() && !std::filesystem::is_directory(folder, ignored)) {
     throw Error(fmt::format("{}: cannot create: there is no folder {}", target.string(), folder.string()));
   }
+  remove_abandoned(target);
   file_ = create_beside(target);
 }
 
@@ -45,9 +73,9 @@ void AtomicFile::write(std::string_view bytes) { file_.write_all(bytes); }
 
 void AtomicFile::commit() {
   file_.sync();
-  file_.close();
   if (std::rename(file_.path().c_str(), target_.c_str()) != 0) throw_system_error("replace", target_, errno);
   committed_ = true;
+  file_.close();  // not before: it ends the lock
   sync_folder(target_.parent_path());
 }
 

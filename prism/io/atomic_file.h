@@ -9,7 +9,8 @@ namespace prism::io {
 
 // Replaces `target` all at once: bytes go to `<target>.tmp-<pid>-<n>` in the same folder, and `commit` flushes them to
 // disk, renames the file over the target and flushes the folder. Until then the old target stays as it was. Whatever
-// ends the object without a commit (an exception, a full disk) removes the temporary file.
+// ends the object without a commit (an exception, a full disk) removes the temporary file. A killed process leaves it:
+// the next writer of the same target removes it. A living writer holds a lock (flock) on its own.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::filesystem::path& target);

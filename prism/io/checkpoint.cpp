@@ -52,16 +52,6 @@ std::vector<Candidate> newest_first(const fs::path& parent) {
   return candidates;
 }
 
-// A living writer holds the lock on its temporary folder. What cannot be told (no permission, no locks on this file
-// system) counts as living.
-bool is_abandoned(const fs::path& temporary) {
-  try {
-    return ::flock(FileDescriptor(temporary, O_RDONLY | O_DIRECTORY).get(), LOCK_EX | LOCK_NB) == 0;
-  } catch (const std::exception&) {
-    return false;
-  }
-}
-
 // Why the checkpoint cannot be used; empty when it verifies.
 std::string fault_of(const Candidate& candidate) {
   try {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -135,6 +136,14 @@ void sync_file(const std::filesystem::path& path) { FileDescriptor(path, O_RDONL
 
 void sync_folder(const std::filesystem::path& path) {
   FileDescriptor(path.empty() ? "." : path, O_RDONLY | O_DIRECTORY).sync();
+}
+
+bool is_abandoned(const std::filesystem::path& path) {
+  try {
+    return ::flock(FileDescriptor(path, O_RDONLY).get(), LOCK_EX | LOCK_NB) == 0;
+  } catch (const std::exception&) {
+    return false;
+  }
 }
 
 }  // namespace prism::io

@@ -50,4 +50,8 @@ std::string read_file(const std::filesystem::path& path);
 void sync_file(const std::filesystem::path& path);
 void sync_folder(const std::filesystem::path& path);
 
+// Returns true if no process holds a lock (flock) on the file or folder, so that what its writer left may be removed.
+// Returns false if that cannot be told: no permission, or no locks on this file system.
+bool is_abandoned(const std::filesystem::path& path);
+
 }  // namespace prism::io

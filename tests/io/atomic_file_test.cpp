@@ -66,6 +66,34 @@ TEST(AtomicFile, SkipsTheTemporaryOfADeadProcessWithTheSameNumber) {
   EXPECT_EQ(read_file(target), "new");
 }
 
+TEST(AtomicFile, RemovesWhatAKilledWriterOfTheSameTargetLeft) {
+  const TemporaryFolder folder;
+  const auto target = folder / "a.txt";
+  const int status = in_child([&] {
+    AtomicFile file(target);
+    file.write("half");
+    ::raise(SIGKILL);
+  });
+  EXPECT_EQ(status, kKilled);
+  EXPECT_EQ(folder.entries(), 1u);
+  write_file_atomically(folder / "b.txt", "another target");
+  EXPECT_EQ(folder.entries(), 2u);
+  write_file_atomically(target, "new");
+  EXPECT_EQ(folder.entries(), 2u);
+}
+
+TEST(AtomicFile, LeavesTheTemporaryOfALivingWriter) {
+  const TemporaryFolder folder;
+  const auto target = folder / "a.txt";
+  AtomicFile first(target);
+  first.write("first");
+  EXPECT_EQ(in_child([&] { write_file_atomically(target, "second"); }), 0);
+  EXPECT_EQ(read_file(target), "second");
+  first.commit();
+  EXPECT_EQ(read_file(target), "first");
+  EXPECT_EQ(folder.entries(), 1u);
+}
+
 TEST(ReadFile, RefusesFoldersPipesAndMissingFiles) {
   const TemporaryFolder folder;
   EXPECT_TRUE(contains(message_of<Error>([&] { read_file(folder.path()); }), "expected a regular file, got a folder"));
