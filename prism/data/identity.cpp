@@ -20,6 +20,7 @@ namespace {
 constexpr const char* kFormat = "prism-shards";
 constexpr int64_t kVersion = 1;
 constexpr size_t kReadBytes = size_t{1} << 20;
+constexpr const char* kHash = "xxh3";
 
 std::string hash_file(const fs::path& path, std::string& buffer, const std::function<void(uint64_t)>& advance) {
   io::Hasher hasher;
@@ -30,6 +31,12 @@ std::string hash_file(const fs::path& path, std::string& buffer, const std::func
     advance(got);
   }
   return hasher.digest();
+}
+
+// Of all members, in the order of their names, but for the hash itself.
+std::string hash_of(nlohmann::json json) {
+  json.erase(kHash);
+  return io::hash_bytes(json.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace));
 }
 
 template <typename T>
@@ -102,6 +109,7 @@ std::string to_json(const Identity& identity) {
   for (const ShardEntry& shard : identity.shards) {
     json["shards"].push_back({{"file", shard.file}, {"tokens", shard.tokens}, {"xxh3", shard.hash}});
   }
+  json[kHash] = hash_of(json);
   // A path need not be UTF-8.
   return json.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
 }
@@ -114,6 +122,9 @@ Identity identity_from_json(std::string_view text, std::string_view where) {
   if (const int64_t version = count(json, "version", where); version != kVersion) {
     throw Error(fmt::format("{}: expected version {} of the format, got {}", where, kVersion, version));
   }
+  if (json.contains(kHash) && json[kHash] != hash_of(json))  // older ones have none
+    throw Error(fmt::format("{}: expected content with XXH3 {}, got {}; the file is damaged", where, json[kHash].dump(),
+                            hash_of(json)));
   Identity identity;
   identity.split = field<std::string>(json, "split", where);
   identity.tokenizer_hash = field<std::string>(json, "tokenizer", where);

@@ -12,6 +12,7 @@
 
 #include "prism/io/atomic_file.h"
 #include "prism/io/error.h"
+#include "prism/io/hash.h"
 #include "prism/io/json.h"
 
 namespace prism::io {
@@ -24,6 +25,7 @@ using nlohmann::json;
 
 constexpr uint64_t kMaxHeader = 100'000'000;
 constexpr size_t kLengthBytes = sizeof(uint64_t);
+constexpr const char* kHash = "xxh3";
 
 struct Dtype {
   std::string_view name;
@@ -83,10 +85,19 @@ void check_writable(std::span<const TensorView> tensors, const std::string& wher
   }
 }
 
+std::string_view as_text(const void* data, size_t bytes) { return {static_cast<const char*>(data), bytes}; }
+
+std::string hash_of(std::span<const TensorView* const> order) {
+  Hasher hasher;
+  for (const auto* tensor : order) hasher.update(as_text(tensor->data, tensor->bytes));
+  return hasher.digest();
+}
+
 std::string header_text(std::span<const TensorView* const> order, Metadata metadata, const std::string& where) {
   const auto& format = metadata.try_emplace("format", "pt").first->second;
   if (format != "pt")
     throw Error(fmt::format("{}: metadata \"format\": expected \"pt\", got {}", where, quote(format)));
+  metadata[kHash] = hash_of(order);
   nlohmann::ordered_json header = {{"__metadata__", metadata}};
   size_t offset = 0;
   for (const auto* tensor : order) {
@@ -108,8 +119,6 @@ std::string header_text(std::span<const TensorView* const> order, Metadata metad
     throw Error(fmt::format("{}: a tensor name or metadata text is not valid UTF-8", where));
   }
 }
-
-std::string_view as_text(const void* data, size_t bytes) { return {static_cast<const char*>(data), bytes}; }
 
 // --- reading ---
 
@@ -228,6 +237,17 @@ void place(std::vector<Entry>& entries, std::span<const std::byte> data, std::st
   }
 }
 
+void check_hash(const Metadata& metadata, std::span<const std::byte> data, std::string_view where) {
+  const auto expected = metadata.find(kHash);
+  if (expected == metadata.end()) return;  // written by another program
+  const auto got = hash_bytes(as_text(data.data(), data.size()));
+  if (got == expected->second) return;
+  throw Error(
+      fmt::format("{}: expected data with XXH3 {}, got {}; the file is damaged, or a program that changed the tensors "
+                  "copied the old metadata",
+                  where, quote(expected->second), got));
+}
+
 }  // namespace
 
 int64_t dtype_bits(std::string_view dtype) {
@@ -282,7 +302,9 @@ SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, std::stri
       entries.push_back(read_entry(name, value, where));
     }
   }
-  place(entries, bytes.subspan(kLengthBytes + header.size()), where);
+  const auto data = bytes.subspan(kLengthBytes + header.size());
+  place(entries, data, where);
+  check_hash(content.metadata, data, where);
   for (auto& entry : entries) content.tensors.push_back(std::move(entry.view));
   return content;
 }

@@ -35,8 +35,8 @@ int64_t dtype_bits(std::string_view dtype);
 size_t tensor_bytes(std::string_view dtype, std::span<const int64_t> shape, std::string_view where);
 
 // Writes all tensors or nothing (AtomicFile). Tensors are laid out by dtype, widest first, then by name, and the
-// header padded to 8 bytes, as the reference implementation does: equal tensors give equal files. Adds "format": "pt"
-// to the metadata; another value under that key is refused.
+// header padded to 8 bytes, as the reference implementation does: equal tensors give equal files. Adds to the metadata
+// "format": "pt" (another value under that key is refused) and "xxh3", the hash of all data bytes.
 void write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
                        const Metadata& metadata);
 
@@ -46,8 +46,8 @@ struct SafetensorsContent {
 };
 
 // Checks every rule of the format: header at most 100 MB and within the file, a strict JSON object (no duplicate keys),
-// known dtypes, sizes that fit the shapes, offsets touching from 0 to the end of the file. Throws prism::Error that
-// names `where`, the tensor, what was expected and what came.
+// known dtypes, sizes that fit the shapes, offsets touching from 0 to the end of the file; where the metadata have
+// "xxh3", data with that hash. Throws prism::Error that names `where`, the tensor, what was expected and what came.
 SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, std::string_view where);
 
 // A memory-mapped file. Views stay valid when the object is moved, until it is destroyed.

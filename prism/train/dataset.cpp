@@ -148,10 +148,22 @@ data::BuildOptions build_options(const io::Config& config) {
   return options;
 }
 
-// Returns the recipe of the shards in a folder; nothing where either split is missing.
-std::optional<std::string> recipe_of(const fs::path& folder) {
-  if (!data::has_shards(folder, "train") || !data::has_shards(folder, "val")) return std::nullopt;
-  return data::read_identity(folder, "train").recipe;
+struct KeptShards {
+  std::optional<std::string> recipe = {};  // none: a split is missing or damaged
+  std::string damage = {};
+};
+
+// Reads all tokens of the shards in a folder.
+KeptShards kept_shards(const fs::path& folder) {
+  if (!data::has_shards(folder, "train") || !data::has_shards(folder, "val")) return {};
+  try {
+    const data::Shards train(folder, "train", ""), val(folder, "val", "");
+    train.verify();
+    val.verify();
+    return {train.identity().recipe};
+  } catch (const Error& error) {
+    return {std::nullopt, error.what()};
+  }
 }
 
 bool is_text_gone(const io::Config& config) {
@@ -166,6 +178,7 @@ std::optional<data::Shards> joined(const std::vector<fs::path>& folders, const c
   for (const auto& folder : folders) {
     if (!data::has_shards(folder, split)) continue;
     data::Shards next(folder, split, hash);
+    next.verify();
     shards ? shards->append(std::move(next)) : (void)shards.emplace(std::move(next));
   }
   return shards;
@@ -242,11 +255,14 @@ Dataset open_dataset(const io::Config& config, const fs::path& folder, const Dat
     }
     return from_shards(config, load_tokenizer(config, *given_tokenizer(config)), folders);
   }
-  const auto kept = recipe_of(folder);
-  if (trained && kept == trained->recipe && is_text_gone(config)) {
+  const auto kept = kept_shards(folder);
+  const bool gone = trained && is_text_gone(config);
+  if (gone && !kept.damage.empty()) throw Error(kept.damage + "; the text they were made of is gone");
+  if (gone && kept.recipe == trained->recipe) {
     if (progress.note) progress.note(fmt::format("the text is gone; using its shards in {}", folder.string()));
     return from_built_shards(config, read_tokenizer(config, trained->tokenizer), folder);
   }
+  if (progress.note && !kept.damage.empty()) progress.note(kept.damage + "; building the shards again");
   const auto corpus = corpus_of(config);
   const auto options = build_options(config);
   const auto sources = data::hash_sources(corpus, options);
@@ -260,7 +276,7 @@ Dataset open_dataset(const io::Config& config, const fs::path& folder, const Dat
                     config.where("data.path"), trained->recipe, recipe));
   }
   std::optional<data::BuildResult> built;
-  if (kept != recipe) built = data::build(corpus, encoder, folder, options, progress.shards);
+  if (kept.recipe != recipe) built = data::build(corpus, encoder, folder, options, progress.shards);
   auto dataset = from_built_shards(config, std::move(tokenizer), folder);
   dataset.built = std::move(built);
   return dataset;

@@ -142,12 +142,30 @@ TEST(Shards, NoticeChangedTokens) {
                        "expected token ids below 10, got 10"));
 }
 
+TEST(Shards, NoticeABitFlippedInTheIdentity) {
+  const TemporaryFolder folder;
+  const auto identity = write_shards(folder.path(), {1, 2, 3}, 10);
+  const std::string good = contents(folder / "train.json");
+  int noticed = 0;
+  for (size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    auto bad = good;
+    bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << bit % 8));
+    try {
+      EXPECT_EQ(identity_from_json(bad, "x"), identity) << bad;  // white space, or the name of the hash
+    } catch (const Error&) {
+      ++noticed;
+    }
+  }
+  EXPECT_GT(noticed, 7 * static_cast<int>(good.size()));
+}
+
 TEST(Shards, RefuseABrokenIdentity) {
   const TemporaryFolder folder;
   EXPECT_TRUE(contains(opening_error(folder), "found no train.json; build them with `prism data build`"));
   write_shards(folder.path(), {1, 2, 3}, 10);
   const auto path = folder / "train.json";
-  const std::string good = contents(path);
+  const std::string whole = contents(path);
+  const std::string good = whole.substr(0, whole.rfind(",\n  \"xxh3\"")) + "\n}\n";  // or its hash tells all of them
   const auto replaced = [&](const std::string& from, const std::string& to) {
     std::string text = good;
     text.replace(text.find(from), from.size(), to);

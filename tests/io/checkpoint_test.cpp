@@ -119,7 +119,7 @@ void edit_manifest(const fs::path& folder, const std::string& from, const std::s
 std::vector<Damage> damages() {
   return {
       {"TruncatedFile", [](const fs::path& f) { fs::resize_file(f / "model.safetensors", 100); },
-       "model.safetensors: expected 1104 bytes, got 100; the file is truncated"},
+       "model.safetensors: expected 1144 bytes, got 100; the file is truncated"},
       {"GrownFile", [](const fs::path& f) { fs::resize_file(f / "state.json", 1001); },
        "state.json: expected 1000 bytes, got 1001"},
       {"FlippedBit", [](const fs::path& f) { flip_bit(f / "optimizer.safetensors", 4003); },

@@ -5,6 +5,7 @@
 
 #include "prism/io/atomic_file.h"
 #include "prism/io/error.h"
+#include "prism/io/hash.h"
 #include "tests/io/child_process.h"
 #include "tests/io/temporary_folder.h"
 
@@ -43,7 +44,20 @@ TEST(Safetensors, ReadsBackWhatWasWritten) {
     EXPECT_EQ(text_of(*found), text_of(tensor));
   }
   EXPECT_EQ(file.find("none"), nullptr);
-  EXPECT_EQ(file.metadata(), (Metadata{{"format", "pt"}, {"step", "10"}}));
+  EXPECT_EQ(file.metadata(), (Metadata{{"format", "pt"}, {"step", "10"}, {"xxh3", hash_bytes("ABCDEFGH12345678abc")}}));
+}
+
+TEST(Safetensors, ABitFlippedInTheDataIsFoundOut) {
+  const TemporaryFolder folder;
+  write_safetensors(folder / "a", std::array{view("w", "F32", {2}, "12345678")}, {});
+  const auto good = read_file(folder / "a");
+  for (size_t byte = good.size() - 8; byte < good.size(); ++byte) {
+    for (int bit = 0; bit < 8; ++bit) {
+      auto bad = good;
+      bad[byte] = static_cast<char>(bad[byte] ^ (1 << bit));
+      EXPECT_TRUE(contains(message_of<Error>([&] { parse(bad); }), "x.st: expected data with XXH3 \""));
+    }
+  }
 }
 
 TEST(Safetensors, LaysTensorsOutWidestFirstThenByNameWithAnAlignedHeader) {
@@ -52,12 +66,14 @@ TEST(Safetensors, LaysTensorsOutWidestFirstThenByNameWithAnAlignedHeader) {
                            view("l", "I64", {1}, "llllllll"), view("h", "BF16", {1}, "hh")};
   write_safetensors(folder / "a", tensors, {});
   const auto bytes = read_file(folder / "a");
+  const std::string data = "llllllllaaaazzzzhhu";
   const std::string header =
-      R"({"__metadata__":{"format":"pt"},"l":{"dtype":"I64","shape":[1],"data_offsets":[0,8]},)"
+      R"({"__metadata__":{"format":"pt","xxh3":")" + hash_bytes(data) +
+      R"("},"l":{"dtype":"I64","shape":[1],"data_offsets":[0,8]},)"
       R"("a":{"dtype":"F32","shape":[1],"data_offsets":[8,12]},"z":{"dtype":"F32","shape":[1],"data_offsets":[12,16]},)"
       R"("h":{"dtype":"BF16","shape":[1],"data_offsets":[16,18]},"u":{"dtype":"U8","shape":[1],"data_offsets":[18,19]}})";
   const std::string padding((8 - header.size() % 8) % 8, ' ');
-  EXPECT_EQ(bytes, file_with(header + padding, "llllllllaaaazzzzhhu"));
+  EXPECT_EQ(bytes, file_with(header + padding, data));
 }
 
 TEST(Safetensors, OfNothingIsAFile) {

@@ -56,6 +56,30 @@ TEST(Dataset, OfShardsNeedsTheTokenizerTheyWereMadeWith) {
   EXPECT_THROW(train::open_dataset(foreign, small.folder.path() / "unused"), Error);
 }
 
+TEST(Dataset, BuildsDamagedShardsAgainWhereItHasTheTextAndElseRefusesThem) {
+  const SmallRun small;
+  const auto folder = small.folder.path() / "data";
+  const auto recipe = train::open_dataset(small.config(), folder).train.identity().recipe;
+  const auto shard = folder / "train_000000.bin";
+  const auto good = io::read_file(shard);
+  auto bad = good;
+  bad[good.size() / 2] ^= 1;
+  io::write_file_atomically(shard, bad);
+  const auto shards = small.config({"data.path=" + folder.string()});
+  EXPECT_TRUE(io::contains(io::message_of<Error>([&] { train::open_dataset(shards, small.folder.path() / "unused"); }),
+                           "train_000000.bin: expected tokens with XXH3 "));
+
+  const train::TrainedData trained{recipe, folder / "tokenizer.json"};
+  fs::rename(small.folder.path() / "text", small.folder.path() / "gone");
+  EXPECT_TRUE(io::contains(io::message_of<Error>([&] { train::open_dataset(small.config(), folder, {}, trained); }),
+                           "the file is damaged; the text they were made of is gone"));
+  fs::rename(small.folder.path() / "gone", small.folder.path() / "text");
+  std::string note;
+  train::open_dataset(small.config(), folder, {{}, {}, [&](const std::string& text) { note += text; }}, trained);
+  EXPECT_TRUE(io::contains(note, "the file is damaged; building the shards again"));
+  EXPECT_EQ(io::read_file(shard), good);
+}
+
 TEST(Dataset, OfSeveralFoldersOfShardsIsOneAfterTheOther) {
   const SmallRun small;
   const auto &root = small.folder.path(), first = root / "first", second = root / "second";
