@@ -1,8 +1,11 @@
 """Writes the inputs that the fuzz targets start from, OUT/<target>/<number>: make_seeds.py OUT
 
-They are also replayed by the ordinary tests, so an input that once broke a target belongs here.
+They are also replayed by the ordinary tests, so an input that once broke a target belongs here. Those below were written by
+hand; corpus/<target>.txt has what fuzzing found to reach more of the code, one Python bytes literal a line:
+  make_seeds.py --corpus TARGET FOLDER    makes that file of a folder of inputs, smallest first, up to 24 kB of them
 """
 
+import ast
 import json
 import pathlib
 import struct
@@ -30,6 +33,12 @@ def added_token(content, number, **flags):
 def tokenizer_patch(**members):
     """Changes to the good file of fuzz_tokenizer_json.cpp: 256 bytes, ab = 256, <end> = 257."""
     return json.dumps(members, ensure_ascii=False).encode()
+
+
+def page(**members):
+    """The smallest document of a report page, with some members replaced or added."""
+    small = {"kind": "compare", "title": "t", "summary": [], "optimizers": [{"id": "a", "label": "A"}], "runs": []}
+    return json.dumps({**small, **members}).encode()
 
 
 SEEDS = {
@@ -91,6 +100,21 @@ SEEDS = {
         shard(20240801, 1, 2**31 - 1, b"1"),
         b"{}",
     ],
+    "page": [
+        b"",
+        b"[]",
+        page(),
+        page(kind="train", created="now", program="prism", baseline="a", tolerance=0.02, confidence=0.95, config="x", command="y"),
+        page(summary=[{"text": "</script> **bold**", "tone": "headline"}], highlights=[{"value": "1", "label": "loss"}]),
+        page(optimizers=[{"id": "a", "label": "A", "sweep": [{"lr": 0.1, "loss": None, "status": "diverged"}], "best_lr": 0.1, "edge": "low",
+                          "tolerance": {"low": 0.1, "high": 1, "low_open": True}, "final": {"mean": 1, "seeds": [{"seed": 1, "loss": 1}]},
+                          "difference": {"mean": 0, "low": -1, "high": 1}, "tokens_to_baseline": None, "memory": {"peak": 5, "of": "host"}}]),
+        page(runs=[{"optimizer": "a", "lr": 0, "seed": 1, "status": "finished", "best": True, "train": {"step": [1, 2], "loss": [2, None]},
+                    "val": {"step": [2], "tokens": [4], "seconds": [1], "loss": [1]}, "norms": {"step": [1], "weight": [3]},
+                    "spectra": [{"step": 1, "matrix": "w", "gamma": 1, "snr": [1], "gain": [1], "theory": [1], "singular_values": [2]}]}]),
+        page(routing=[{"optimizer": "a", "rows": [{"parameter": "w", "shape": [2], "to": "A"}]}], facts=[{"title": "t", "rows": [["a", "b"]]}],
+             samples=[{"optimizer": "a", "prompt": "p", "text": "t"}]),
+    ],  # fmt: skip
     "tokenizer_json": [
         b"",
         b"{}",
@@ -109,12 +133,36 @@ SEEDS = {
 }
 
 
+CORPUS = pathlib.Path(__file__).parent / "corpus"
+CORPUS_BYTES = 24000
+
+
+def corpus(target):
+    file = CORPUS / f"{target}.txt"
+    return [ast.literal_eval(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def keep_corpus(target, folder):
+    inputs = sorted({path.read_bytes() for path in folder.iterdir()}, key=lambda data: (len(data), data))
+    lines, size = [], 0
+    for data in inputs:
+        line = repr(data) + "\n"
+        size += len(line)
+        if size > CORPUS_BYTES:
+            break
+        lines.append(line)
+    CORPUS.mkdir(exist_ok=True)
+    (CORPUS / f"{target}.txt").write_text("".join(lines))
+
+
 def main():
+    if sys.argv[1] == "--corpus":
+        return keep_corpus(sys.argv[2], pathlib.Path(sys.argv[3]))
     for target, inputs in SEEDS.items():
         folder = pathlib.Path(sys.argv[1], target)
         folder.mkdir(parents=True, exist_ok=True)
-        for number, data in enumerate(inputs):
-            (folder / f"{number:02d}").write_bytes(data)
+        for number, data in enumerate([*inputs, *corpus(target)]):
+            (folder / f"{number:03d}").write_bytes(data)
 
 
 if __name__ == "__main__":
