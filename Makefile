@@ -4,6 +4,8 @@
 #   TORCH_INDEX=   package index for it, e.g. the one with CPU builds
 #   JOBS=          compile jobs at a time
 #   CI=true        warnings are errors
+#   MINUTES=       how long `make endure` takes (60)
+#   DEVICE=        where it trains: cpu or cuda
 
 PRESET := $(if $(filter true 1,$(CI)),ci,release)
 PY := $(if $(PYTHON),$(PYTHON),.venv/bin/python)
@@ -13,12 +15,12 @@ CONFIGURE = cmake -DPRISM_PYTHON="$(PYTHON)" --log-level=WARNING --preset
 BUILD = cmake --build $(if $(JOBS),--parallel $(JOBS)) --preset
 
 # Some virtual machines claim AMX and trap when oneDNN uses it for bfloat16, so the tests stay below it.
-test test-sanitize: export ONEDNN_MAX_CPU_ISA = AVX512_CORE_BF16
+test test-sanitize test-thread endure: export ONEDNN_MAX_CPU_ISA = AVX512_CORE_BF16
 
 # The targets share build folders, and Ninja keeps all cores busy by itself.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup build test test-sanitize test-gpu fuzz demo bench format lint clean
+.PHONY: help setup build test test-sanitize test-thread test-gpu fuzz endure demo bench format lint clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -47,6 +49,18 @@ test-sanitize:  ## run the C++ tests under the address and undefined-behaviour s
 	@$(CONFIGURE) sanitize
 	@$(BUILD) sanitize
 	@ctest --preset sanitize
+
+test-thread:  ## run the C++ tests of data and training under the thread sanitizer
+	@tools/setup.sh build
+	@$(CONFIGURE) thread
+	@$(BUILD) thread
+	@ctest --preset thread
+
+endure:  ## kill, starve and damage training runs for MINUTES= (60) minutes; DEVICE=cuda trains on a GPU
+	@tools/setup.sh build
+	@$(CONFIGURE) $(PRESET)
+	@$(BUILD) $(PRESET)-endure
+	@"$(PY)" tests/endure/run.py --minutes $(or $(MINUTES),60) --device $(or $(DEVICE),cpu)
 
 fuzz:  ## feed each reader of files broken ones for a minute, under the sanitizers
 	@tools/setup.sh build

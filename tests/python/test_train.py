@@ -198,23 +198,6 @@ def test_tensorboard_reads_the_events(whole):
     numpy.testing.assert_allclose([value for _, value in losses], [line["loss"] for line in metrics], rtol=1e-6)
 
 
-def test_killed_at_twenty_moments_a_run_resumes_bit_for_bit(settings, whole, tmp_path):
-    folder, seconds = whole
-    generator = random.Random(7)
-    interrupted = 0
-    for moment in range(20):
-        out = tmp_path / str(moment)
-        process = start(*settings(out))
-        time.sleep(generator.uniform(0.2, 1) * seconds)
-        process.kill()
-        process.communicate()
-        interrupted += not (out / "summary.json").exists()
-        run(*settings(out), "--resume")
-        assert_same_run(folder, out)
-        shutil.rmtree(out)
-    assert interrupted >= 10
-
-
 @pytest.mark.gpu
 def test_on_a_gpu_a_deterministic_run_repeats_and_resumes_bit_for_bit_with_a_graph_and_without(settings, tmp_path):
     def on_gpu(name, **changes):

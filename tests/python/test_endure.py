@@ -1,0 +1,61 @@
+"""The drivers of `make endure`, for a few seconds each: they run to their end, and they notice what they look for."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import program
+import pytest
+
+ENDURE = program.ROOT / "tests/endure"
+sys.path.insert(0, str(ENDURE))
+import harness  # noqa: E402
+
+
+@pytest.mark.parametrize("name, count", [("kills", 12), ("faults", 5), ("flips", 300)])
+def test_a_driver_tries_as_often_as_it_is_told_and_finds_nothing(tmp_path, name, count):
+    command = [sys.executable, ENDURE / f"{name}.py", "--count", str(count), "--json", tmp_path / "result.json", "--work", tmp_path]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["tried"][name] == count and result["failures"] == []
+    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("endure")
+    text = harness.write_corpus(folder / "text", 40)
+    program.run(*harness.train(folder / "run", {**harness.SMALL, "data.path": text, "train.steps": 12, "checkpoint.every": 4}))
+    return folder / "run"
+
+
+def change_weight(run):
+    file = harness.checkpoint(run, 12) / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+
+
+def change_loss(run):
+    lines = (run / "metrics.jsonl").read_text().splitlines(True)
+    lines[4] = json.dumps({**json.loads(lines[4]), "loss": 1.0}) + "\n"
+    (run / "metrics.jsonl").write_text("".join(lines))
+
+
+CHANGES = {
+    "model.safetensors": change_weight,
+    "metrics.jsonl": change_loss,
+    "spectra.jsonl": lambda run: (run / "spectra.jsonl").unlink(),
+    "last step 8, expected 12": lambda run: shutil.rmtree(harness.checkpoint(run, 12)),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_two_runs_that_differ_are_told_apart(whole, tmp_path, name):
+    other = tmp_path / "other"
+    shutil.copytree(whole, other)
+    assert harness.whole_differences(whole, other) == [] and harness.leftovers(other) == []
+    CHANGES[name](other)
+    assert harness.whole_differences(whole, other) == [name]
