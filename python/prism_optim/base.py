@@ -232,7 +232,7 @@ class Optimizer(torch.optim.Optimizer):
                 return loss
             apply = None
         for group, stacks, some in zip(self.param_groups, self._stacks, gradients, strict=True):
-            lr = group["lr"]
+            lr = self._rate(group)
             if not isinstance(lr, Tensor):
                 lr = torch.tensor(lr, dtype=torch.float64)
             optimizer, options = group["optimizer"], _options_text(group)
@@ -243,6 +243,11 @@ class Optimizer(torch.optim.Optimizer):
                 self._workspace = torch.empty(needed, dtype=torch.uint8, device=stacks.stacks[0].device)
                 ops.step_(group["params"], some, stacks.stacks, *scalars, self._workspace, *texts)
         return loss
+
+    def _rate(self, group: dict[str, Any]) -> float | Tensor:
+        """The learning rate that a group has in this step."""
+        rate: float | Tensor = group["lr"]
+        return rate
 
     def _gradients(self) -> list[list[Tensor | None]]:
         """The gradients of each group. All are checked before any weight changes."""
