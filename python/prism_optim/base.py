@@ -341,7 +341,7 @@ class Optimizer(torch.optim.Optimizer):
         """Loads what `state_dict` gave, options included; options that it lacks, from before they existed, take their defaults.
 
         Parameters are matched by name where both sides have `param_names`, else by position; torch.distributed.checkpoint has already arranged
-        them. Values are copied into the stacked state, which keeps its type. What does not match is named, and then nothing is changed.
+        them. Values are copied into the stacked state and cast to its type. What does not match is named, and then nothing is changed.
         """
         state_dict = state_dict.copy()
         for pre_hook in self._optimizer_load_state_dict_pre_hooks.values():
@@ -361,8 +361,10 @@ class Optimizer(torch.optim.Optimizer):
                 name = names[parameter]
                 if key not in values[parameter]:
                     raise ValueError(f"load_state_dict: the saved state of '{name}' has no '{key}'")
-                _check_shape(key, name, values[parameter][key], view, same_type=True)
-                view.copy_(values[parameter][key])
+                value = values[parameter][key]
+                value = torch.tensor(value) if isinstance(value, (int, float)) else value  # a `step` that torch kept as a number once
+                _check_shape(key, name, value, view)
+                view.copy_(value)
             loaded.append((group, fresh))
         self.param_groups[:] = [group for group, _ in loaded]
         self.state = defaultdict(dict)
@@ -387,9 +389,8 @@ class Optimizer(torch.optim.Optimizer):
             self._sync()
 
 
-def _check_shape(key: str, name: str, value: Any, like: Tensor, *, same_type: bool = False) -> None:
-    fits = isinstance(value, Tensor) and value.shape == like.shape and not (same_type and value.dtype != like.dtype)
-    if not fits:
+def _check_shape(key: str, name: str, value: Any, like: Tensor) -> None:
+    if not isinstance(value, Tensor) or value.shape != like.shape:
         got = f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
         raise ValueError(f"state '{key}' of '{name}' must be {like.dtype} of shape {tuple(like.shape)}, got {got}")
 
