@@ -31,9 +31,10 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 def _untraced(function: _F) -> _F:
     """torch.compile leaves this function as it is: all its work is in the operators."""
+    reason = "prism_optim: the step is compiled already; compile without fullgraph=True, or leave optimizer.step() out of what is compiled"
     disable: Any = torch.compiler.disable
-    compiled: _F = disable(function)
-    return compiled
+    untraced: _F = disable(function, reason=reason)
+    return untraced
 
 
 @dataclasses.dataclass
