@@ -9,6 +9,7 @@ import inspect
 import json
 import math
 import sys
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -367,6 +368,7 @@ class Optimizer(torch.optim.Optimizer):
                 _check_shape(key, name, value, view)
                 view.copy_(value)
             loaded.append((group, fresh))
+        _warn_of_changes(self.param_groups, [group for group, _ in loaded], mixed=self.kind is None)
         self.param_groups[:] = [group for group, _ in loaded]
         self.state = defaultdict(dict)
         self._stacks = [fresh for _, fresh in loaded]
@@ -388,6 +390,18 @@ class Optimizer(torch.optim.Optimizer):
         self._stacks = [_Stacks("", [], [], []) for _ in self.param_groups]  # stale: made anew, and filled from `state`
         with torch.no_grad():
             self._sync()
+
+
+def _warn_of_changes(before: list[dict[str, Any]], after: list[dict[str, Any]], *, mixed: bool) -> None:
+    """Says which kinds of state that were asked for here a loaded checkpoint does not have."""
+    changes = set()
+    for group, loaded in zip(before, after, strict=True):
+        usual = defaults(group["optimizer"], mixed=mixed)
+        for name in ("state_dtype", "master_weights"):
+            if group[name] not in (loaded[name], usual[name]):
+                changes.add(f"{name}={loaded[name]!r} in place of {group[name]!r}")
+    if changes:
+        warnings.warn(f"load_state_dict: options follow the checkpoint: {', '.join(sorted(changes))}", stacklevel=3)
 
 
 def _check_shape(key: str, name: str, value: Any, like: Tensor) -> None:
