@@ -114,8 +114,6 @@ class Optimizer(torch.optim.Optimizer):
     """
 
     kind: str | None = None  # the optimizer of groups that name none
-    _step_supports_amp_scaling = True  # GradScaler hands over found_inf and grad_scale instead of waiting for the device
-
     def __init__(self, params: Iterable[Any], options: dict[str, Any]) -> None:
         self._stacks: list[_Stacks] = []
         self._skipped: Tensor | None = None
@@ -123,6 +121,16 @@ class Optimizer(torch.optim.Optimizer):
         self._workspace: Tensor | None = None
         self._scalars: list[dict[str, Tensor]] = []
         super().__init__(params, {name: _own(value) for name, value in options.items()})
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """Whether GradScaler hands over its scale and what it found, in place of unscaling the gradients and waiting for the device.
+
+        Frameworks that clip gradients refuse such optimizers, so only what needs it asks for it: steps to be captured, and float16 weights,
+        whose gradients GradScaler does not unscale.
+        """
+        groups = self.param_groups
+        return any(group["capturable"] for group in groups) or any(p.dtype is torch.float16 for group in groups for p in group["params"])
 
     # ---- groups
 
