@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import inspect
+import itertools
 import json
 import pathlib
 import textwrap
@@ -40,13 +42,14 @@ HEADER = '''"""The optimizers, generated from the tables of the C++ library when
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from .base import Optimizer
-from .routing import Heads, Model, groups_and_table, groups_table, is_groups
+from .mixed import RoutedOptimizer
+from .routing import Heads, Model
 '''
 
 CLASS = '''
@@ -79,15 +82,18 @@ class {name}(Optimizer):
 
 MIXED = '''
 
-class Mixed(Optimizer):
+class Mixed(RoutedOptimizer):
     """One optimizer for a whole model: hidden matrices go to PRISM, embeddings, heads, norms and biases to AdamW.
 
     `print(optimizer.routing())` shows who takes what. Groups of any other combination come from `param_groups`.
 
     Args:
-        model: the module to train, its `named_parameters()`, or groups that name their optimizer, as `param_groups` makes them
+        model: the module to train, its `named_parameters()`, or parameter groups; groups that name their optimizer, as `param_groups` makes
+            them, carry their options
 {documents}
         head: names of the output heads, parameters or modules, in place of the rules that guess them; `[]`: there are none
+        tie_rates: for programs that write one learning rate into every group: each group then trains at that rate times its `lr_ratio`, its
+            rate over the first group's at construction
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
     >>> optimizer = Mixed(model, lr=0.02, aux_lr=0.005)
@@ -102,25 +108,9 @@ class Mixed(Optimizer):
         model: Model | Sequence[Mapping[str, Any]],
 {signature}
         head: Heads = None,
+        tie_rates: bool = False,
     ) -> None:
-        options: dict[str, Any] = {{{values}}}
-        self._routing: str | None = None
-        if is_groups(model):
-            changed = [name for name, value in (options | {{"head": head}}).items() if value != (_MIXED_DEFAULTS | {{"head": None}})[name]]
-            if changed:
-                raise ValueError(f"Mixed: '{{changed[0]}}' must be given to param_groups, since the groups carry the options")
-            groups = [dict(group) for group in model]
-            lr = groups[0].get("lr", lr) if groups else lr
-        else:
-            groups, self._routing = groups_and_table(cast(Model, model), head=head, **options)
-        super().__init__(groups, {{"lr": lr}})
-
-    def routing(self) -> str:
-        """The table of which optimizer takes which parameter."""
-        return groups_table(self.param_groups) if self._routing is None else self._routing
-
-    def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {{"_routing": self._routing}}
+        super().__init__(model, {{{values}}}, _MIXED_DEFAULTS, head, tie_rates)
 
 
 _MIXED_DEFAULTS: dict[str, Any] = {{{defaults}}}
@@ -159,10 +149,22 @@ def values(options: list[dict[str, Any]]) -> str:
     return ", ".join(f'"{option["name"]}": {option["name"]}' for option in options)
 
 
+def positional(name: str, table: list[dict[str, Any]]) -> list[str]:
+    """The options that torch's class of this name takes by position, up to the first that is not ours; else the learning rate."""
+    theirs = {each.lower(): getattr(torch.optim, each) for each in torch.optim.__all__}.get(name.lower())
+    order = list(inspect.signature(theirs).parameters.values())[1:] if theirs else []
+    ours = {line["name"] for line in table}
+    shared = itertools.takewhile(lambda option: option.name in ours and option.kind is option.POSITIONAL_OR_KEYWORD, order)
+    return [option.name for option in shared] or ["lr"]
+
+
 def write_class(kind: str, table: list[dict[str, Any]]) -> str:
     name, summary = CLASSES[kind]
+    first = positional(name, table)
+    by_name = {line["name"]: line for line in table}
+    table = [by_name.pop(option) for option in first] + list(by_name.values())
     return CLASS.format(
-        name=name, kind=kind, summary=summary, documents=documents(table), signature=signature(table, 1), values=values(table)
+        name=name, kind=kind, summary=summary, documents=documents(table), signature=signature(table, len(first)), values=values(table)
     )
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import GeneratorType
 from typing import Any, Literal, TypeAlias, TypeGuard
 
@@ -46,8 +46,9 @@ def _exactly(name: str) -> str:
     return "^" + re.sub(r"([.^$|()\[\]{}*+?\\])", r"\\\1", name) + "$"
 
 
-def _named(model: Model) -> tuple[nn.Module | None, list[tuple[str, Tensor]]]:
-    """The module, where it is known, and its trainable parameters under their plain names, which are the same for a wrapped model.
+def _named(model: Model, frozen: Collection[Tensor] = ()) -> tuple[nn.Module | None, list[tuple[str, Tensor]]]:
+    """The module, where it is known, and its trainable parameters and those of `frozen` under their plain names, which are the same for a
+    wrapped model.
 
     `model.named_parameters()` knows its module; any other list of named parameters is routed by names and shapes alone.
     """
@@ -62,7 +63,7 @@ def _named(model: Model) -> tuple[nn.Module | None, list[tuple[str, Tensor]]]:
                 f"routing needs the names of parameters: pass the model, or model.named_parameters(), got {type(item).__name__} in place of "
                 "a name and a parameter"
             )
-    named = [(name, parameter) for name, parameter in given if parameter.requires_grad]
+    named = [(name, parameter) for name, parameter in given if parameter.requires_grad or parameter in frozen]
     for name, parameter in named:
         if getattr(parameter, "_fsdp_flattened", False):
             raise TypeError(
@@ -174,16 +175,16 @@ def routing(
     return _route(named, _rules(rules, module, named, matrices, rest, head))[1]
 
 
-def groups_table(groups: Sequence[Mapping[str, Any]]) -> str:
-    """The same table for groups that exist: each group is a rule."""
-    named: list[tuple[str, Tensor]] = []
-    rules = []
+def groups_table(groups: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> str:
+    """The same table for groups that exist, in the order of `labels`; a parameter without a label has its group as its rule."""
+    lines: list[tuple[str, Tensor, Rule]] = []
     for index, group in enumerate(groups):
-        names = group.get("param_names") or [f"parameter.{len(named) + i}" for i in range(len(group["params"]))]
+        names = group.get("param_names") or [f"parameter.{len(lines) + i}" for i in range(len(group["params"]))]
         for name, parameter in zip(names, group["params"], strict=True):
-            named.append((name, parameter))
-            rules.append(Rule(f"group {index}", group["optimizer"], _exactly(name)))
-    return _route(named, rules)[1]
+            lines.append((name, parameter, Rule(labels.get(name, f"group {index}"), group["optimizer"], _exactly(name))))
+    place = {name: position for position, name in enumerate(labels)}
+    lines.sort(key=lambda line: place.get(line[0], len(place)))
+    return _route([(name, parameter) for name, parameter, _ in lines], [rule for *_, rule in lines])[1]
 
 
 def param_groups(
@@ -217,10 +218,10 @@ def param_groups(
     prism 0.02 ['0.weight']
     adamw 0.005 ['0.bias', '1.weight', '1.bias']
     """
-    return groups_and_table(model, lr, aux_lr, matrices=matrices, rest=rest, rules=rules, head=head, **options)[0]
+    return groups_and_labels(model, lr, aux_lr, matrices=matrices, rest=rest, rules=rules, head=head, **options)[0]
 
 
-def groups_and_table(
+def groups_and_labels(
     model: Model,
     lr: float | Tensor | None = None,
     aux_lr: float | Tensor | None = None,
@@ -229,9 +230,10 @@ def groups_and_table(
     rest: str = "adamw",
     rules: Sequence[Rule] | None = None,
     head: Heads = None,
+    only: Sequence[tuple[str, Tensor]] | None = None,
     **options: Any,
-) -> tuple[list[dict[str, Any]], str]:
-    """What `param_groups` and `routing` return, for named parameters that can be read only once."""
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """What `param_groups` returns, and the label of the rule for each name. `only` leaves parameters out after routing the whole model."""
     both = set.intersection(*(set(table) for table in TABLES.values())) - {"lr", "weight_decay"}
     given = {"lr": lr, "aux_lr": aux_lr} | options
     of = {matrices: defaults(matrices, mixed=True), rest: defaults(rest, mixed=True)}
@@ -246,15 +248,19 @@ def groups_and_table(
             raise ValueError(f"param_groups: unknown option '{key}'; expected {takers}")
         for target in targets:
             of[target][name] = value
-    module, named = _named(model)
+    kept = None if only is None else {parameter for _, parameter in only}
+    module, named = _named(model, kept or ())
     rules = _rules(rules, module, named, matrices, rest, head)
-    matched, table = _route(named, rules)
     groups: dict[str, dict[str, Any]] = {}
-    for (name, parameter), taken in zip(named, matched, strict=True):
+    labels = {}
+    for (name, parameter), taken in zip(named, _route(named, rules)[0], strict=True):
+        if kept is not None and parameter not in kept:
+            continue
         rule = rules[taken]
+        labels[name] = rule.label
         base = of[rule.optimizer] if rule.optimizer in of else defaults(rule.optimizer, mixed=True)
         key = json.dumps([rule.optimizer, dict(rule.options)])
         group = groups.setdefault(key, {"params": [], "param_names": [], "optimizer": rule.optimizer, **base, **rule.options})
         group["params"].append(parameter)
         group["param_names"].append(name)
-    return sorted(groups.values(), key=lambda group: group["optimizer"] != matrices), table
+    return sorted(groups.values(), key=lambda group: group["optimizer"] != matrices), labels

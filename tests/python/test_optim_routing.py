@@ -187,7 +187,7 @@ def test_mistakes_are_named():
     with pytest.raises(ValueError, match="unknown optimizer 'sgd'; expected one of adagrad, adam"):
         prism_optim.param_groups(model, matrices="sgd")
     with pytest.raises(ValueError, match="a group of Mixed must name its optimizer"):
-        prism_optim.Mixed([{"params": [model.weight]}])
+        prism_optim.Mixed([{"params": [model.weight], "optimizer": "prism"}, {"params": [model.bias]}])
     with pytest.raises(ValueError, match="Prism got a group for optimizer 'adamw'; use Mixed"):
         prism_optim.Prism(prism_optim.param_groups(model))
     with pytest.raises(ValueError, match="'gamma' must be given to param_groups"):
