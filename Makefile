@@ -15,12 +15,12 @@ CONFIGURE = cmake -DPRISM_PYTHON="$(PYTHON)" --log-level=WARNING --preset
 BUILD = cmake --build $(if $(JOBS),--parallel $(JOBS)) --preset
 
 # Some virtual machines claim AMX and trap when oneDNN uses it for bfloat16, so the tests stay below it.
-test test-sanitize test-thread endure: export ONEDNN_MAX_CPU_ISA = AVX512_CORE_BF16
+test test-clients test-sanitize test-thread endure: export ONEDNN_MAX_CPU_ISA = AVX512_CORE_BF16
 
 # The targets share build folders, and Ninja keeps all cores busy by itself.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup build test test-sanitize test-thread test-gpu fuzz endure demo bench format lint clean
+.PHONY: help setup build test test-clients test-sanitize test-thread test-gpu fuzz endure demo bench format lint clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -37,6 +37,12 @@ test: setup  ## run all tests, the C++ ones and then the Python ones
 	@$(CONFIGURE) $(PRESET)
 	@$(BUILD) $(PRESET)-tests
 	@status=0; ctest --preset $(PRESET) || status=1; PYTHONPATH="$(CURDIR)/build/release/python" "$(PY)" -m pytest || status=1; exit $$status
+
+test-clients:  ## train tiny models in nanoGPT's loop, Trainer, accelerate, Lightning, timm, DDP and others
+	@tools/setup.sh clients
+	@$(CONFIGURE) $(PRESET)
+	@$(BUILD) $(PRESET) --target prism_python
+	@PYTHONPATH="$(CURDIR)/build/release/python:$(CURDIR)/build/clients" "$(PY)" -m pytest tests/python/clients
 
 test-gpu:  ## run the tests that need a GPU, and the kernels' own under compute-sanitizer
 	@tools/setup.sh build

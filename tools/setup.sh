@@ -3,6 +3,7 @@
 #
 #   tools/setup.sh build    packages to compile with, and torch
 #   tools/setup.sh test     the same, the Python packages the tests compare with, and a browser where one can be had
+#   tools/setup.sh clients  as for test, but the browser, and what the programs of tests/python/clients need
 #   tools/setup.sh lint     clang-format and clang-tidy
 #   tools/setup.sh fuzz     clang with libFuzzer
 #   tools/setup.sh list     only prints the names of the library packages
@@ -15,6 +16,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly torch_requirement="${TORCH:-torch==2.13.0}"
 readonly torch_range=">=2.11,<2.16"
+readonly timm_requirement="timm==1.0.30"
 
 # Programs count as present when they can be run, whoever installed them: command=package.
 readonly build_programs=(g++=g++ cmake=cmake ninja=ninja-build)
@@ -133,10 +135,23 @@ make_venv() {
   printf '%s' "$wanted" >"$stamp"
 }
 
+# timm and the torchvision it imports, apart from .venv and without dependencies: those are in tools/requirements.txt, and no other torch may come.
+install_clients() {
+  local python=${PYTHON:-.venv/bin/python} folder=build/clients minor wanted
+  minor=$("$python" -c 'from importlib.metadata import version; print(version("torch").split(".")[1])')
+  wanted="$timm_requirement torchvision==0.$((minor + 15)).* ${TORCH_INDEX:-}"  # torchvision 0.28 is torch 2.13's
+  [[ -f $folder/.prism-setup && $(<"$folder/.prism-setup") == "$wanted" ]] && return
+  rm -rf "$folder"
+  echo "set-up: installing $timm_requirement and torchvision 0.$((minor + 15)) into $folder"
+  "$python" -m pip --disable-pip-version-check --quiet install --no-deps --target "$folder" ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} \
+    "$timm_requirement" "torchvision==0.$((minor + 15)).*" || die "pip could not install timm and torchvision into $folder"
+  printf '%s' "$wanted" >"$folder/.prism-setup"
+}
+
 main() {
   local purpose="${1:-}" missing=()
   case $purpose in
-    build | test)
+    build | test | clients)
       mapfile -t missing < <(
         missing_programs "${build_programs[@]}"
         [[ -d .deps ]] || missing_packages "${build_packages[@]}"
@@ -146,7 +161,7 @@ main() {
     list) printf '%s\n' "${build_packages[@]}" && return ;;
     lint) mapfile -t missing < <(missing_programs "${lint_programs[@]}") ;;
     fuzz) mapfile -t missing < <(missing_programs "${fuzz_programs[@]}") ;;
-    *) die "usage: tools/setup.sh build|test|lint|fuzz|list" ;;
+    *) die "usage: tools/setup.sh build|test|clients|lint|fuzz|list" ;;
   esac
 
   mkdir -p build
@@ -159,6 +174,7 @@ main() {
     fuzz) install_fuzzer && return ;;
   esac
   if [[ -n ${PYTHON:-} ]]; then check_given_python "$purpose"; else make_venv; fi
+  [[ $purpose != clients ]] || install_clients
 }
 
 main "$@"
