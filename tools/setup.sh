@@ -3,7 +3,7 @@
 #
 #   tools/setup.sh build    packages to compile with, and torch
 #   tools/setup.sh test     the same, the Python packages the tests compare with, and a browser where one can be had
-#   tools/setup.sh clients  as for test, but the browser, and what the programs of tests/python/clients need
+#   tools/setup.sh clients  as for test without the browser, and timm with torchvision for tests/python/clients
 #   tools/setup.sh lint     clang-format and clang-tidy
 #   tools/setup.sh fuzz     clang with libFuzzer
 #   tools/setup.sh list     only prints the names of the library packages
@@ -135,7 +135,7 @@ make_venv() {
   printf '%s' "$wanted" >"$stamp"
 }
 
-# timm and the torchvision it imports, apart from .venv and without dependencies: those are in tools/requirements.txt, and no other torch may come.
+# Installs timm and torchvision beside .venv, without dependencies: tools/requirements.txt has them, and no other torch may come along.
 install_clients() {
   local python=${PYTHON:-.venv/bin/python} folder=build/clients minor wanted
   minor=$("$python" -c 'from importlib.metadata import version; print(version("torch").split(".")[1])')

@@ -8,11 +8,11 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from ._library import TABLES, defaults, ops
 from .base import Optimizer
-from .routing import Heads, Model, groups_and_labels, groups_table, is_groups
+from .routing import Heads, Model, groups_and_labels, groups_table, is_groups, module_of
 
 _MATRICES, _REST = "prism", "adamw"
 
@@ -58,7 +58,8 @@ class RoutedOptimizer(Optimizer):
         self._tied = tie_rates
         self._labels: dict[str, str] = {}
         self._agreed: list[tuple[dict[str, Any], float]] = []
-        self._model = weakref.ref(model) if isinstance(model, nn.Module) else None
+        module = module_of(model)
+        self._model = weakref.ref(module) if module is not None else None
         self.param_groups: list[dict[str, Any]] = []
         lr = options["lr"]
         if not is_groups(model):

@@ -46,16 +46,19 @@ def _exactly(name: str) -> str:
     return "^" + re.sub(r"([.^$|()\[\]{}*+?\\])", r"\\\1", name) + "$"
 
 
+def module_of(model: object) -> nn.Module | None:
+    """The module itself, or the one whose `named_parameters()` this is; None where it is not known."""
+    found = inspect.getgeneratorlocals(model).get("self") if isinstance(model, GeneratorType) else model
+    return found if isinstance(found, nn.Module) else None
+
+
 def _named(model: Model, frozen: Collection[Tensor] = ()) -> tuple[nn.Module | None, list[tuple[str, Tensor]]]:
     """The module, where it is known, and its trainable parameters and those of `frozen` under their plain names, which are the same for a
     wrapped model.
 
     `model.named_parameters()` knows its module; any other list of named parameters is routed by names and shapes alone.
     """
-    module = model if isinstance(model, nn.Module) else None
-    if isinstance(model, GeneratorType):
-        module = inspect.getgeneratorlocals(model).get("self")
-        module = module if isinstance(module, nn.Module) else None
+    module = module_of(model)  # before the generator is read to its end
     given = list(model.named_parameters() if isinstance(model, nn.Module) else model)
     for item in given:
         if not (isinstance(item, (tuple, list)) and len(item) == 2 and isinstance(item[0], str)):

@@ -46,11 +46,12 @@ def test_mixed_keeps_its_learning_rates_as_tensors():
 # ---- groups that name no optimizer
 
 
-def test_layers_unfrozen_later_are_routed_by_their_names_in_the_model():
+@pytest.mark.parametrize("given", [lambda model: model, nn.Module.named_parameters], ids=["model", "named_parameters"])
+def test_layers_unfrozen_later_are_routed_by_their_names_in_the_model(given):
     model, whole = net(), net()
     model[0].requires_grad_(False)
     model[3].requires_grad_(False)
-    optimizer = prism_optim.Mixed(model, lr=0.1, aux_lr=0.02, gamma=2.0, aux_betas=(0.8, 0.9))
+    optimizer = prism_optim.Mixed(given(model), lr=0.1, aux_lr=0.02, gamma=2.0, aux_betas=(0.8, 0.9))
     assert set(where(optimizer)) == {"1.weight", "1.bias", "2.weight", "2.bias", "4.weight", "4.bias"}
     model.requires_grad_(True)
     with warnings.catch_warnings():

@@ -56,6 +56,12 @@ def test_clipping_accumulation_and_bfloat16_train(tmp_path, clip):
     assert all(p.grad is None or p.grad.abs().max() <= 0.1 for p in module.parameters())
 
 
+def test_clipping_a_capturable_step_under_mixed_precision_is_lightning_s_to_refuse(tmp_path):
+    with pytest.raises(RuntimeError, match="Mixed, does not allow for gradient clipping because it performs unscaling of gradients internally"):
+        fit(Module(capturable=True), tmp_path, precision="bf16-mixed", gradient_clip_val=0.1)
+    fit(Module(capturable=True), tmp_path, epochs=1, gradient_clip_val=0.1)
+
+
 def test_a_resumed_run_continues_bit_for_bit(tmp_path):
     def one_cycle(optimizer):
         return torch.optim.lr_scheduler.OneCycleLR(optimizer, [0.02, 0.005], total_steps=24)
