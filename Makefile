@@ -20,7 +20,7 @@ test test-clients test-sanitize test-thread endure: export ONEDNN_MAX_CPU_ISA = 
 # The targets share build folders, and Ninja keeps all cores busy by itself.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup build test test-clients test-sanitize test-thread test-gpu fuzz endure demo bench format lint clean
+.PHONY: help setup build test test-clients test-sanitize test-thread test-gpu test-wheel wheel fuzz endure demo bench format lint clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -67,6 +67,14 @@ endure:  ## kill, starve and damage training runs for MINUTES= (60) minutes; DEV
 	@$(CONFIGURE) $(PRESET)
 	@$(BUILD) $(PRESET)-endure
 	@"$(PY)" tests/endure/run.py --minutes $(or $(MINUTES),60) --device $(or $(DEVICE),cpu)
+
+wheel:  ## build the wheel of prism_optim into dist, for the torch of .venv
+	@tools/setup.sh build
+	@PYTHON="$(PY)" tools/make_wheel.sh
+
+test-wheel:  ## build the wheel, install it into a new environment and run the Python examples there
+	@tools/setup.sh test
+	@PYTHON="$(PY)" tools/test_wheel.sh
 
 fuzz:  ## feed each reader of files broken ones for a minute, under the sanitizers
 	@tools/setup.sh build

@@ -1,23 +1,37 @@
 #!/usr/bin/env bash
-# Builds the wheel of prism_optim with the torch of .venv (or of PYTHON=), installs it into a new environment and runs the Python examples there.
+# Builds the wheel of prism_optim (tools/make_wheel.sh), installs it into a new environment and runs the Python examples there, away from the sources.
 #
-# TORCH=, TORCH_INDEX=    as in setup.sh; torch must be the version the wheel was built with
+# The environment sees the packages of the interpreter that the wheel was built with (.venv, or PYTHON=), so that nothing is downloaded;
+# another copy of prism_optim in it does not count. TORCH= installs all of them anew instead, for a torch of the version the wheel was built with:
+#   TORCH=torch==2.13.0 TORCH_INDEX=https://download.pytorch.org/whl/cpu tools/test_wheel.sh
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly python="${PYTHON:-.venv/bin/python}" out=build/wheel-test
-readonly quiet=(--quiet --disable-pip-version-check)
 
 rm -rf "$out"
-"$python" -m pip "${quiet[@]}" wheel --no-build-isolation --no-deps --wheel-dir "$out" .
+WHEEL_DIR="$out" tools/make_wheel.sh
+echo "== a new environment"
 "$python" -m venv "$out/env"
-built_with=$("$python" -c 'import torch; print(torch.__version__)')
-pip=("$out/env/bin/python" -m pip "${quiet[@]}")
-"${pip[@]}" install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "${TORCH:-torch==$built_with}"
-"${pip[@]}" install "$out"/prism_optim-*.whl accelerate lightning numpy transformers
+pip=("$out/env/bin/python" -m pip --quiet --disable-pip-version-check)
+if [[ -n ${TORCH:-} ]]; then
+  "${pip[@]}" install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "$TORCH"
+  "${pip[@]}" install "$out"/prism_optim-*.whl accelerate lightning numpy transformers
+else
+  site=$("$out/env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$site/packages.pth"
+  "${pip[@]}" install --no-deps "$out"/prism_optim-*.whl
+fi
 
-cp -r examples "$out/examples"  # away from the sources, so that nothing but the wheel can be imported
+cp -r examples "$out/examples"
 cd "$out"
+export PYTHONPATH=
+env/bin/python - <<'PYTHON'
+import pathlib, sys, prism_optim
+assert pathlib.Path(prism_optim.__file__).is_relative_to(pathlib.Path(sys.prefix).resolve()), prism_optim.__file__
+print(f"prism_optim {prism_optim.__version__} for torch {prism_optim.TORCH_VERSION} from {pathlib.Path(prism_optim.__file__).parent}")
+PYTHON
 for example in plain_loop switch_adamw hf_trainer lightning_module; do
   echo "== $example"
   env/bin/python "examples/$example.py"
 done
+echo "== the wheel works"
