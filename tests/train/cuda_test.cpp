@@ -1,6 +1,7 @@
 // Training on a GPU: the step replayed from a CUDA graph is the step.
 
 #include <ATen/Context.h>
+#include <ATen/DeviceAccelerator.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -116,6 +117,21 @@ TEST_F(CudaTrainer, EvaluatingAndLookingAtSpectraBetweenStepsChangesNothing) {
     watched.release_gradients();
   }
   expect_equal(watched, alone);
+}
+
+TEST_F(CudaTrainer, LeavesNoMoreMemoryBehindTheMoreRunsAProcessMakes) {
+  const auto allocated = [] {
+    const auto stats = at::accelerator::getDeviceStats(0).allocated_bytes;
+    return stats[static_cast<size_t>(at::CachingDeviceAllocator::StatType::AGGREGATE)].current;
+  };
+  const auto train = [&] {
+    Trainer trainer = make({});
+    for (int64_t step = 1; step <= 4; ++step) trainer.step(step);
+  };
+  train();
+  const auto first = allocated();
+  for (int i = 0; i < 3; ++i) train();
+  EXPECT_EQ(allocated(), first) << "cuBLAS has a workspace for every stream it has seen";
 }
 
 TEST_F(CudaTrainer, GoesOnFromACheckpointBitForBit) {
