@@ -129,16 +129,16 @@ std::vector<Sentence> sentences(const Plan& plan, const Comparison& comparison) 
   return list;
 }
 
-std::string screen_table(const Comparison& comparison) {
+std::string screen_table(const Comparison& comparison, int64_t width) {
   using report::Align;
   report::TextTable table({{"optimizer", Align::kLeft},
                            {"best lr", Align::kRight},
                            {"held-out loss", Align::kRight},
                            {"difference", Align::kRight},
-                           {"good rates", Align::kLeft},
-                           {"tokens to baseline", Align::kRight},
-                           {"step", Align::kRight},
-                           {"optimizer's", Align::kRight}});
+                           {"good rates", Align::kLeft, 1},
+                           {"tokens to baseline", Align::kRight, 2},
+                           {"step", Align::kRight, 3},
+                           {"optimizer's", Align::kRight, 4}});
   for (size_t i = 0; i < comparison.results.size(); ++i) {
     const auto& result = comparison.results[i];
     if (!result.sweep) {
@@ -154,7 +154,7 @@ std::string screen_table(const Comparison& comparison) {
                fmt::format("{:.1f} ms", timing.at("step_ms").get<double>()),
                fmt::format("{:.0f} %", 100 * timing.at("optimizer_share").get<double>())});
   }
-  return table.text();
+  return table.text(report::locale_is_utf8(), width);
 }
 
 }  // namespace prism::compare

@@ -16,7 +16,7 @@ struct Sentence {
 std::vector<Sentence> sentences(const Plan& plan, const Comparison& comparison);
 
 // The final table for the screen.
-std::string screen_table(const Comparison& comparison);
+std::string screen_table(const Comparison& comparison, int64_t width = 80);
 
 std::string plain_text(std::string text);          // without the marks of bold words
 std::string rate_text(double lr);                  // "0.02"

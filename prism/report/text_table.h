@@ -20,14 +20,16 @@ class TextTable {
   struct Column {
     std::string title;
     Align align = Align::kLeft;
+    int rank = 0;  // where the table is too wide, columns of the highest rank are left out first; 0: never
   };
 
   explicit TextTable(std::vector<Column> columns);
 
   void row(std::vector<std::string> cells);  // one for each column, or std::invalid_argument
 
-  // Lines that end in a newline and have no trailing spaces; `unicode` chooses ─ or - for the rule.
-  std::string text(bool unicode = locale_is_utf8()) const;
+  // Lines that end in a newline and have no trailing spaces, at most `width` cells wide where columns may be left out
+  // (0: as wide as it is); `unicode` chooses ─ or - for the rule.
+  std::string text(bool unicode = locale_is_utf8(), int64_t width = 0) const;
 
  private:
   std::vector<Column> columns_;

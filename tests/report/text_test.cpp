@@ -107,6 +107,21 @@ TEST(TextTable, AlignsByTheCellsThatTextTakes) {
   EXPECT_THROW(table.row({"one"}), std::invalid_argument);
 }
 
+TEST(TextTable, LeavesOutTheLastColumnsWhereItIsTooWide) {
+  TextTable table({{"name"}, {"loss", Align::kRight, 2}, {"rate", Align::kRight}, {"time", Align::kRight, 1}});
+  table.row({"muon", "3.62", "0.02", "4.25"});
+  EXPECT_EQ(table.text(false, 22), table.text(false)) << "as wide as it is";
+  EXPECT_EQ(table.text(false, 21),
+            "name  rate  time\n"
+            "----  ----  ----\n"
+            "muon  0.02  4.25\n");
+  EXPECT_EQ(table.text(false, 1),
+            "name  rate\n"
+            "----  ----\n"
+            "muon  0.02\n")
+      << "what is needed stays";
+}
+
 TEST(Locale, IsReadInTheOrderOfPosix) {
   const auto with = [](const char* all, const char* type, const char* lang) {
     all != nullptr ? setenv("LC_ALL", all, 1) : unsetenv("LC_ALL");
