@@ -39,8 +39,10 @@ int run(int argc, const char* const* argv);
 
 Command bench_command();
 Command compare_command();
+Command completions_command();
 Command data_command();
 Command doctor_command();
+Command eval_command();
 Command export_command();
 Command generate_command();
 Command inspect_command();

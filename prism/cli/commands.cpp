@@ -4,8 +4,9 @@ namespace prism::cli {
 
 std::vector<Command> commands() {
   return {
-      train_command(),    compare_command(),   reproduce_command(), inspect_command(), export_command(),
-      generate_command(), tokenizer_command(), data_command(),      bench_command(),   doctor_command(),
+      train_command(), compare_command(),  reproduce_command(), inspect_command(),
+      eval_command(),  generate_command(), export_command(),    tokenizer_command(),
+      data_command(),  bench_command(),    doctor_command(),    completions_command(),
   };
 }
 

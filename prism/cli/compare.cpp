@@ -8,8 +8,10 @@
 #include "prism/cli/config_options.h"
 #include "prism/cli/dataset_lines.h"
 #include "prism/cli/interrupt.h"
+#include "prism/cli/jobs.h"
 #include "prism/cli/numbers.h"
 #include "prism/cli/progress.h"
+#include "prism/cli/run_header.h"
 #include "prism/cli/terminal.h"
 #include "prism/compare/words.h"
 #include "prism/io/error.h"
@@ -32,7 +34,7 @@ std::string command_text(const ConfigOptions& options) {
 }
 
 void print(const compare::Plan& plan, const compare::CompareResult& result) {
-  auto text = fmt::format("\n{}\n", compare::screen_table(result.comparison));
+  auto text = fmt::format("\n{}\n", compare::screen_table(result.comparison, terminal_of(stdout).width));
   for (const auto& sentence : compare::sentences(plan, result.comparison))
     text += compare::plain_text(sentence.text) + "\n";
   for (const auto& sample : result.samples) {
@@ -44,13 +46,24 @@ void print(const compare::Plan& plan, const compare::CompareResult& result) {
   say(stdout, fmt::format("{}\n{}\n", text, (plan.folder() / "report.html").string()));
 }
 
+void announce(const compare::Plan& plan, const train::Dataset& dataset, ProgressLine& line) {
+  auto config = plan.sweep().front().config;
+  const auto data = train::size_of(dataset);
+  train::resolve(config, data.vocab);
+  line.doing("measuring a step");
+  const auto estimate = train::estimate(config, data);
+  for (const auto& text : run_header(config, data, estimate, plan.total_runs())) line.note(text);
+  for (const auto& text : run_warnings(config, estimate, plan.total_runs())) line.note(text);
+}
+
 int compare_optimizers(const ConfigOptions& options) {
   auto config = train::make_config();
   options.apply(config);
   const compare::Plan plan(config);
   ProgressLine line;
   const auto dataset = open_dataset(config, line, compare::check_folder(plan));
-  const Interrupt interrupt;
+  announce(plan, dataset, line);
+  const Interrupt interrupt("stopping: the run is saved after this step; Ctrl-C again ends it at once, unsaved");
   compare::CompareOptions run;
   run.stop = &interrupt.signal();
   run.command = command_text(options);
@@ -58,6 +71,15 @@ int compare_optimizers(const ConfigOptions& options) {
     if (line.due()) line.update(progress_text(p));
   };
   run.note = [&](const std::string& text) { line.note(text); };
+  run.doing = [&](const std::string& text) { line.doing(text); };
+  if (const auto jobs = config.integer("compare.jobs"); jobs > 1) {
+    if (const auto remark = jobs_remark(config, jobs); !remark.empty()) line.note(remark);
+    run.ahead = [&](const std::vector<compare::PlannedRun>& planned) {
+      std::vector<Job> list;
+      for (const auto& one : planned) list.push_back({compare::name_of(plan, one), one.config});
+      return run_jobs(list, dataset, {jobs, train::data_folder(config), &interrupt.signal(), {}, &line});
+    };
+  }
   const auto result = compare::compare(plan, dataset, run);
   line.clear();
   if (result.interrupted) {

@@ -29,16 +29,21 @@ std::string progress_text(const data::Progress& p) {
                      in_bytes(total), p.mb_per_s, in_time(p.eta_s), documents);
 }
 
+std::string data_line(const train::DatasetSize& data) {
+  return fmt::format("data    {}{} tokens an epoch, {} held out, vocabulary {}", data.counted ? "" : "about ",
+                     grouped(data.epoch_tokens), grouped(data.val_tokens), grouped(data.vocab));
+}
+
 std::vector<std::string> remarks(const data::BuildResult& result) {
   std::vector<std::string> lines;
   if (result.cut_bytes > 0) {
     lines.push_back(fmt::format("the text is one document, without separators: its end ({}) is held out",
                                 in_bytes(static_cast<double>(result.cut_bytes))));
   }
-  if (result.empty_documents > 0) lines.push_back(grouped(result.empty_documents) + " empty documents left out");
-  if (result.null_rows > 0) lines.push_back(grouped(result.null_rows) + " rows without text (null) left out");
+  if (result.empty_documents > 0) lines.push_back(io::counted(result.empty_documents, "empty document") + " left out");
+  if (result.null_rows > 0) lines.push_back("null left out in " + io::counted(result.null_rows, "row"));
   if (result.broken_characters > 0)
-    lines.push_back(grouped(result.broken_characters) + " places that are not UTF-8 replaced by U+FFFD");
+    lines.push_back("U+FFFD replaces what is not UTF-8, in " + io::counted(result.broken_characters, "place"));
   if (const auto skipped = skipped_files(result.skipped); !skipped.empty()) lines.push_back(skipped);
   return lines;
 }
@@ -55,19 +60,17 @@ train::Dataset open_dataset(const io::Config& config, ProgressLine& line,
     if (line.due()) line.update(progress_text(p));
   };
   progress.note = [&](const std::string& text) { line.note(text); };
-  const auto cache =
-      config.is("data.cache", "auto") ? out / "data" : std::filesystem::path(config.string("data.cache"));
-  auto dataset = train::open_dataset(config, cache, progress, trained);
+  line.doing("data: reading the text");
+  auto dataset = train::open_dataset(config, train::data_folder(config), progress, trained);
   const auto& identity = dataset.train.identity();
-  line.note(fmt::format("data: {} training tokens, {} held out, vocabulary {}", grouped(dataset.train.tokens()),
-                        grouped(dataset.val.tokens()), grouped(dataset.tokenizer.size())));
   for (const auto& source : identity.sources) {
-    line.note(fmt::format("text: {}, {}, hash {}", io::counted(source.files, "file"),
+    line.note(fmt::format("text    {}, {}, hash {}", io::counted(source.files, "file"),
                           in_bytes(static_cast<double>(source.bytes)), source.hash));
   }
   if (dataset.built) {
-    for (const auto& remark : remarks(*dataset.built)) line.note("text: " + remark);
+    for (const auto& remark : remarks(*dataset.built)) line.note("text    " + remark);
   }
+  line.note(data_line(train::size_of(dataset)));
   return dataset;
 }
 

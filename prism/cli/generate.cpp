@@ -1,13 +1,19 @@
 #include "prism/model/generate.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <iostream>
+#include <iterator>
 #include <memory>
+#include <optional>
 
 #include "prism/cli/command.h"
+#include "prism/cli/interrupt.h"
 #include "prism/cli/model_source.h"
 #include "prism/cli/options.h"
 #include "prism/cli/output.h"
+#include "prism/cli/terminal.h"
 #include "prism/cli/text_stream.h"
 #include "prism/io/error.h"
 #include "prism/train/machine.h"
@@ -16,7 +22,8 @@ namespace prism::cli {
 namespace {
 
 struct GenerateOptions {
-  std::string source, prompt, device = "cpu";
+  std::string source, device = "cpu";
+  std::optional<std::string> prompt;
   bool no_prompt = false;
   int64_t seed = 0;
   model::GenerateOptions sampling;
@@ -32,15 +39,11 @@ std::vector<uint32_t> prompt_ids(const std::string& prompt, const text::Tokenize
   return {*end};
 }
 
-int generate(const GenerateOptions& options) {
-  model::GenerateOptions sampling = options.sampling;
-  sampling.seed = static_cast<uint64_t>(options.seed);
-  sampling.check();
-  const OpenedModel opened = open_model(options.source, train::device_of(options.device, "--device"));
-  for (const auto& text : opened.skipped) fmt::print(stderr, "prism generate: skipped {}\n", text);
+// Prints the text that follows the prompt, and the prompt before it where it is wanted, until `stop` is set.
+void continue_text(const OpenedModel& opened, const std::string& prompt, const model::GenerateOptions& sampling,
+                   bool show_prompt, const std::atomic<int>* stop = nullptr) {
   const auto& tokenizer = opened.tokenizer;
   const auto end = tokenizer.end_of_text();
-
   Output output("-");
   TextStream stream;
   char last = '\n';
@@ -49,13 +52,45 @@ int generate(const GenerateOptions& options) {
     output.finish();
     if (!text.empty()) last = text.back();
   };
-  if (!options.no_prompt) print(stream.take(options.prompt) + stream.finish());
-  model::generate(opened.model, prompt_ids(options.prompt, tokenizer), sampling, end, [&](uint32_t token) {
+  if (show_prompt) print(stream.take(prompt) + stream.finish());
+  model::generate(opened.model, prompt_ids(prompt, tokenizer), sampling, end, [&](uint32_t token) {
     if (token != end) print(stream.take(tokenizer.bytes(token)));
-    return true;
+    return stop == nullptr || *stop == 0;
   });
   print(stream.finish());
   if (last != '\n') print("\n");
+}
+
+// Asks for prompts until the input ends (Ctrl-D). Ctrl-C stops a text; at the prompt it ends the program.
+int converse(const OpenedModel& opened, const GenerateOptions& options, model::GenerateOptions sampling) {
+  const auto terminal = terminal_of(stderr);
+  say(stderr, fmt::format("{}\n{}\n", opened.from.string(),
+                          coloured("Each line is continued; an empty one begins a new document. Ctrl-C stops a text, "
+                                   "Ctrl-D ends.",
+                                   Colour::kFaint, terminal)));
+  std::string prompt;
+  while (true) {
+    say(stderr, coloured("> ", Colour::kBold, terminal));
+    if (!std::getline(std::cin, prompt)) break;
+    const Interrupt interrupt;
+    continue_text(opened, prompt, sampling, !options.no_prompt, &interrupt.signal());
+    ++sampling.seed;  // the same line again gives another text
+  }
+  say(stderr, "\n");
+  return 0;
+}
+
+int generate(const GenerateOptions& options) {
+  model::GenerateOptions sampling = options.sampling;
+  sampling.seed = static_cast<uint64_t>(options.seed);
+  sampling.check();
+  const OpenedModel opened = open_model(options.source, train::device_of(options.device, "--device"));
+  for (const auto& text : opened.skipped) fmt::print(stderr, "prism generate: skipped {}\n", text);
+  if (!options.prompt && isatty(STDIN_FILENO) == 1) return converse(opened, options, sampling);
+  const auto prompt = options.prompt
+                          ? *options.prompt
+                          : std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+  continue_text(opened, prompt, sampling, !options.no_prompt);
   return 0;
 }
 
@@ -63,7 +98,10 @@ Action attach(CLI::App& app) {
   auto options = std::make_shared<GenerateOptions>();
   auto& sampling = options->sampling;
   add_path(app, "source", options->source, "Run, checkpoint or Hugging Face folder")->required();
-  app.add_option("--prompt", options->prompt, "Text to continue; none begins a new document")->type_name("TEXT");
+  app.add_option(
+         "--prompt", options->prompt,
+         "Text to continue; without it, standard input: a pipe is one\ntext, a terminal asks for line after line")
+      ->type_name("TEXT");
   app.add_flag("--no-prompt", options->no_prompt, "Print the continuation alone");
   add_integer(app, "--tokens", sampling.tokens, "The most tokens to add", 1);
   add_real(app, "--temperature", sampling.temperature, "0 takes the likeliest token, 1 draws as the model believes", 0,
@@ -79,7 +117,9 @@ Action attach(CLI::App& app) {
 
 Command generate_command() {
   return {"generate", "Continue a text with a trained model",
-          "prism generate runs/a --prompt \"import torch\" --tokens 32 --temperature 0", attach};
+          "prism generate runs/a --prompt \"import torch\" --tokens 32 --temperature 0\n"
+          "prism generate runs/a                # asks for prompts",
+          attach};
 }
 
 }  // namespace prism::cli

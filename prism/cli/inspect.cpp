@@ -63,7 +63,7 @@ int inspect_run(const fs::path& folder, const InspectOptions& options) {
     if (!fs::exists(folder / "summary.json"))
       throw Error(
           fmt::format("--page: {} is still running or was killed; its page needs summary.json", folder.string()));
-    auto document = train::page_document(folder);
+    auto document = train::page_document(folder, train::read_summary(folder));
     document["kind"] = "inspect";
     report::Page(std::move(document)).write(options.page);
     fmt::print("\n{}\n", options.page);

@@ -1,15 +1,30 @@
 #include "prism/cli/interrupt.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <csignal>
 #include <stdexcept>
+
+#include "prism/cli/terminal.h"
 
 namespace prism::cli {
 
 namespace {
 
 std::atomic<int> received = 0;
+std::string answer_text;  // set while no handler is installed
 
-void receive(int signal) { received = signal; }
+// Calls nothing but what signal handlers may.
+void receive(int signal) {
+  const int error = errno;
+  if (received.exchange(signal) == 0 && !answer_text.empty() &&
+      write(STDERR_FILENO, answer_text.data(), answer_text.size()) < 0) {
+    // Nobody listens.
+  }
+  errno = error;
+}
 
 bool is_ignored(int signal) {
   struct sigaction action {};
@@ -28,12 +43,16 @@ void handle(void (*handler)(int)) {
 
 }  // namespace
 
-Interrupt::Interrupt() {
+Interrupt::Interrupt(const std::string& answer) {
   received = 0;
+  if (!answer.empty()) answer_text = fmt::format("{}{}\n", terminal_of(stderr).live ? "\r\x1b[K" : "", answer);
   handle(receive);
 }
 
-Interrupt::~Interrupt() { handle(SIG_DFL); }
+Interrupt::~Interrupt() {
+  handle(SIG_DFL);
+  answer_text.clear();
+}
 
 void Interrupt::check() const {
   if (received != 0) throw std::runtime_error("interrupted; nothing was written");

@@ -49,6 +49,9 @@ OpenedModel open_model(const fs::path& path, at::Device device) {
     io::verify_manifest(folder);
     return open_checkpoint(folder, folder.parent_path().parent_path(), {}, device);
   }
+  if (const auto best = io::latest_checkpoint(folder); best.path) {  // the folder best of a run
+    return open_checkpoint(*best.path, folder.parent_path(), {}, device);
+  }
   if (!fs::exists(folder / "config.json")) {
     throw Error(
         fmt::format("{}: has neither checkpoints, manifest.json nor config.json; expected a run, a checkpoint or "

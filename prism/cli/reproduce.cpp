@@ -6,7 +6,9 @@
 #include "prism/cli/command.h"
 #include "prism/cli/dataset_lines.h"
 #include "prism/cli/interrupt.h"
+#include "prism/cli/jobs.h"
 #include "prism/cli/numbers.h"
+#include "prism/cli/options.h"
 #include "prism/cli/progress.h"
 #include "prism/io/error.h"
 #include "prism/report/page.h"
@@ -26,6 +28,7 @@ struct ReproduceOptions {
   std::string pool = "runs/pool";
   std::vector<std::string> merge;
   double minutes = 0;
+  int64_t jobs = 1;
   double epochs = 1;
   bool dry_run = false, keep_runs = false, markdown = false;
 };
@@ -120,7 +123,7 @@ int make_runs(const ReproduceOptions& options, const std::vector<Experiment>& ex
   const auto dataset = open_dataset(config, line);
   setup = reproduce::setup_of(experiments, dataset);
   check_epochs(experiments, pool, dataset, *setup, options.epochs);
-  const Interrupt interrupt;
+  const Interrupt interrupt("stopping: the run is saved after this step; Ctrl-C again ends it at once, unsaved");
   reproduce::RunnerOptions run;
   run.stop = &interrupt.signal();
   run.seconds = 60 * options.minutes;
@@ -129,6 +132,15 @@ int make_runs(const ReproduceOptions& options, const std::vector<Experiment>& ex
     if (line.due()) line.update(progress_text(p));
   };
   run.note = [&](const std::string& text) { line.note(text); };
+  if (options.jobs > 1) {
+    if (const auto remark = jobs_remark(config, options.jobs); !remark.empty()) line.note(remark);
+    run.ahead = [&](const auto& runs, const auto& out_of_time) {
+      std::vector<Job> list;
+      for (const auto& [name, one] : runs) list.push_back({name, one});
+      return run_jobs(list, dataset,
+                      {options.jobs, train::data_folder(config), &interrupt.signal(), out_of_time, &line});
+    };
+  }
   const auto end = reproduce::make_runs(experiments, pool, dataset, run);
   line.clear();
   if (end != reproduce::RunnerEnd::kComplete)
@@ -198,6 +210,8 @@ Command reproduce_command() {
         app.add_option("--minutes", options->minutes, "Stops cleanly after so long; 0: when all is done")
             ->type_name("N")
             ->capture_default_str();
+        add_integer(app, "--jobs", options->jobs,
+                    "Runs made side by side, each on a GPU of its own where\nthere are several", 1, 64);
         app.add_option("--epochs", options->epochs, "How often a run may see its text")
             ->type_name("N")
             ->capture_default_str();

@@ -6,11 +6,14 @@
 #include "prism/cli/config_options.h"
 #include "prism/cli/dataset_lines.h"
 #include "prism/cli/interrupt.h"
+#include "prism/cli/jobs.h"
 #include "prism/cli/numbers.h"
 #include "prism/cli/progress.h"
+#include "prism/cli/run_header.h"
 #include "prism/cli/terminal.h"
 #include "prism/io/error.h"
 #include "prism/train/config.h"
+#include "prism/train/estimate.h"
 #include "prism/train/run.h"
 #include "prism/train/run_folder.h"
 
@@ -21,6 +24,8 @@ struct TrainOptions {
   ConfigOptions config;
   bool resume = false;
   bool list_keys = false;
+  bool dry_run = false;
+  std::string job;
 };
 
 std::string progress_text(const train::RunProgress& p) {  // the last words are the first that a narrow terminal loses
@@ -48,7 +53,7 @@ io::Config configuration(const TrainOptions& options) {
   return *stored;
 }
 
-int finish(const train::RunResult& result, const std::string& folder, const Interrupt& interrupt) {
+int finish(const train::RunResult& result, const std::string& folder, int64_t patience, const Interrupt& interrupt) {
   const auto& summary = result.summary;
   const auto number = [&](const char* key) {
     return summary.at(key).is_number() ? fmt::format("{:.4f}", summary.at(key).get<double>()) : "none";
@@ -61,9 +66,37 @@ int finish(const train::RunResult& result, const std::string& folder, const Inte
     say(stdout, fmt::format("saved at step {}; go on with: prism train --resume --out {}\n", result.step, folder));
     return 128 + interrupt.signal();
   }
+  if (result.stopped_early) {
+    say(stdout, fmt::format("stopped early: no better held-out loss than {} in {}\n", number("best_val_loss"),
+                            io::counted(patience, "evaluation")));
+  }
   say(stdout, fmt::format("trained {} steps on {} tokens in {}: loss {}, held-out loss {}\n{}\n", result.step,
                           grouped(summary.at("tokens")), in_time(summary.at("timing").at("seconds")), number("loss"),
                           number("val_loss"), folder));
+  return 0;
+}
+
+// Says what the run will be and need, before it starts.
+void announce(const io::Config& complete, const train::DatasetSize& data, ProgressLine& line) {
+  line.doing("measuring a step");
+  const auto estimate = train::estimate(complete, data, train::saved_step(complete.string("run.out")));
+  for (const auto& text : run_header(complete, data, estimate)) line.note(text);
+  for (const auto& text : run_warnings(complete, estimate)) line.note(text);
+}
+
+io::Config completed(io::Config config, int64_t vocab) {
+  train::resolve(config, vocab);
+  return config;
+}
+
+int dry_run(const io::Config& config, ProgressLine& line) {
+  line.doing("data: reading the text");
+  const auto data = train::foresee_dataset(config, train::data_folder(config));
+  const auto complete = completed(config, data.vocab);
+  line.clear();
+  say(stdout, annotated_toml(complete, config) + "\n");
+  line.note(data_line(data));
+  announce(complete, data, line);
   return 0;
 }
 
@@ -79,14 +112,17 @@ int train(const TrainOptions& options) {
         train::config_table().markdown());
     return 0;
   }
+  if (!options.job.empty()) return run_job(options.job);
   const auto config = configuration(options);
   const auto folder = config.string("run.out");
   train::check(config);
   train::expect_place_for_run(folder, options.resume);
   train::check_resume(config);
   ProgressLine line;
+  if (options.dry_run) return dry_run(config, line);
   const auto dataset = open_dataset(config, line, train::trained_data(folder));
-  const Interrupt interrupt;
+  announce(completed(config, dataset.tokenizer.size()), train::size_of(dataset), line);
+  const Interrupt interrupt("stopping: the run is saved after this step; Ctrl-C again ends it at once, unsaved");
   train::RunOptions run;
   run.resume = options.resume;
   run.stop = &interrupt.signal();
@@ -94,9 +130,10 @@ int train(const TrainOptions& options) {
     if (line.due()) line.update(progress_text(p));
   };
   run.note = [&](const std::string& text) { line.note(text); };
+  run.doing = [&](const std::string& text) { line.doing(text); };
   const auto result = train::run(config, dataset, run);
   line.clear();
-  return finish(result, folder, interrupt);
+  return finish(result, folder, config.integer("train.patience"), interrupt);
 }
 
 }  // namespace
@@ -109,6 +146,9 @@ Command train_command() {
             options->config.attach(app);
             app.add_flag("--resume", options->resume,
                          "Go on with the run in the folder, from its newest\ncheckpoint that verifies");
+            app.add_flag("--dry-run", options->dry_run,
+                         "Say what the run would be and need (time, memory, disk),\nprint its configuration, and end");
+            app.add_option("--job", options->job)->group("");  // what run_jobs starts
             app.add_flag("--list-keys", options->list_keys,
                          "Print every key of the configuration with its default, and end");
             return [options] { return train(*options); };

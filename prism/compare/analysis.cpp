@@ -102,7 +102,7 @@ RunOutcome read_outcome(const PlannedRun& planned) {
                      .seed = planned.seed,
                      .folder = planned.folder,
                      .summary = train::read_summary(planned.folder),
-                     .page = train::page_run(planned.folder)};
+                     .page = train::page_run(planned.folder, train::read_summary(planned.folder))};
   for (const auto& line : io::read_json_lines(planned.folder / "metrics.jsonl")) {
     outcome.batches.push_back(line.at("batch"));
     if (!line.contains("val_loss")) continue;

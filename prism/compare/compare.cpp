@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "prism/data/output_folder.h"
 #include "prism/io/atomic_file.h"
 #include "prism/io/checkpoint.h"
@@ -25,19 +27,18 @@ class Runner {
       : plan_(plan), dataset_(dataset), options_(options) {}
 
   bool run_all() {  // false: interrupted
-    for (const auto& planned : plan_.sweep()) {
-      if (!one(planned)) return false;
-    }
+    if (!all_of(plan_.sweep())) return false;
+    std::vector<PlannedRun> others;
     for (size_t contender = 0; contender < plan_.contenders().size(); ++contender) {
       const auto lr = best_rate(plan_, contender, outcomes_);
       for (size_t i = 1; i < plan_.seeds().size(); ++i) {
         if (!lr)
           --total_;  // nothing to measure
-        else if (!one(plan_.run(contender, *lr, plan_.seeds()[i])))
-          return false;
+        else
+          others.push_back(plan_.run(contender, *lr, plan_.seeds()[i]));
       }
     }
-    return true;
+    return all_of(others);
   }
 
   std::vector<RunOutcome> outcomes() && { return std::move(outcomes_); }
@@ -48,6 +49,15 @@ class Runner {
            train::read_summary(planned.folder).at("status") != "interrupted";
   }
 
+  bool all_of(const std::vector<PlannedRun>& runs) {
+    if (options_.ahead) {
+      auto missing = runs;
+      std::erase_if(missing, is_complete);
+      if (!options_.ahead(missing)) return false;
+    }
+    return std::ranges::all_of(runs, [&](const auto& planned) { return one(planned); });
+  }
+
   bool one(const PlannedRun& planned) {
     ++index_;
     if (!is_complete(planned)) {
@@ -55,8 +65,11 @@ class Runner {
       options.resume = true;
       options.stop = options_.stop;
       options.progress = [&](const train::RunProgress& progress) { report(planned, progress); };
-      const auto name = name_of(planned);
+      const auto name = name_of(plan_, planned);
       options.note = [&](const std::string& text) { note(name + ": " + text); };
+      options.doing = [&](const std::string& text) {
+        if (options_.doing) options_.doing(fmt::format("run {}/{}  {}  {}", index_, total_, name, text));
+      };
       const auto result = train::run(planned.config, dataset_, options);
       if (result.status == train::RunStatus::kInterrupted) return false;
       if (result.status == train::RunStatus::kDiverged) note(name + ": diverged; " + result.diagnosis);
@@ -68,17 +81,13 @@ class Runner {
     return true;
   }
 
-  std::string name_of(const PlannedRun& planned) const {
-    return fmt::format("{} lr {} seed {}", plan_.contenders()[planned.contender].label, planned.lr, planned.seed);
-  }
-
   void report(const PlannedRun& planned, const train::RunProgress& inner) {
     if (!options_.progress) return;
     const double step_s = inner.steps > inner.step ? inner.eta_s / static_cast<double>(inner.steps - inner.step) : 0;
     const double this_run = inner.steps > inner.step ? step_s * static_cast<double>(inner.steps) : inner.eta_s;
     const double mean = outcomes_.empty() ? this_run : seconds_ / static_cast<double>(outcomes_.size());
     options_.progress(
-        {index_, total_, name_of(planned), inner, inner.eta_s + mean * static_cast<double>(total_ - index_)});
+        {index_, total_, name_of(plan_, planned), inner, inner.eta_s + mean * static_cast<double>(total_ - index_)});
   }
 
   void note(const std::string& text) const {

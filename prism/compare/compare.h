@@ -22,6 +22,9 @@ struct CompareOptions {
   const std::atomic<int>* stop = nullptr;
   std::function<void(const CompareProgress&)> progress;
   std::function<void(const std::string&)> note;
+  std::function<void(const std::string&)> doing;  // as train::RunOptions has it
+  // Makes these runs in their folders, several at a time, before they are gone through; false: saved and stopped.
+  std::function<bool(const std::vector<PlannedRun>&)> ahead;
   std::string command;  // for the page: what reproduces this
 };
 

@@ -102,6 +102,10 @@ Plan::Plan(const io::Config& config)
     throw Error(fmt::format("{}: one label cannot name all that are compared; give it in [compare.override.NAME]",
                             config.where("compare.label")));
   }
+  if (config.integer("train.patience") > 0) {
+    throw Error(fmt::format("{}: expected 0, got {}: what is compared trains equally long",
+                            config.where("train.patience"), config.integer("train.patience")));
+  }
   for (const auto& name : config.override_names()) {
     refuse_unfair_overrides(config, name);
     if (std::find(ids.begin(), ids.end(), name) == ids.end()) {
@@ -132,6 +136,10 @@ PlannedRun Plan::run(size_t index, double lr, int64_t seed) const {
   run.config.assign("train.seed", seed, "compare.seeds");
   run.config.assign("run.out", run.folder.string(), config_.where("run.out"));
   return run;
+}
+
+std::string name_of(const Plan& plan, const PlannedRun& run) {
+  return fmt::format("{} lr {} seed {}", plan.contenders()[run.contender].label, run.lr, run.seed);
 }
 
 std::vector<PlannedRun> Plan::sweep() const {

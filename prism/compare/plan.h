@@ -50,4 +50,6 @@ class Plan {
   std::vector<int64_t> seeds_;
 };
 
+std::string name_of(const Plan& plan, const PlannedRun& run);  // "PRISM lr 0.02 seed 1"
+
 }  // namespace prism::compare

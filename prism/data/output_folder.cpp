@@ -3,14 +3,36 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
 
 #include "prism/io/error.h"
 
 namespace prism::data {
+namespace {
 
 namespace fs = std::filesystem;
 
-OutputFolder::OutputFolder(const fs::path& path) : path_(fs::absolute(path).lexically_normal()) {
+constexpr const char* kLockName = ".preparing";
+
+// Whether the file is still the one of that name: who had it before has removed it with its turn.
+bool is_current(const io::FileDescriptor& file) {
+  struct stat ours {
+  }, theirs{};
+  return fstat(file.get(), &ours) == 0 && stat(file.path().c_str(), &theirs) == 0 && ours.st_ino == theirs.st_ino;
+}
+
+void wait_for(const io::FileDescriptor& file) {
+  while (::flock(file.get(), LOCK_EX) != 0) {
+    if (errno != EINTR) io::throw_system_error("lock", file.path(), errno);
+  }
+}
+
+}  // namespace
+
+MadeFolder::MadeFolder(const fs::path& path) : path_(fs::absolute(path).lexically_normal()) {
   if (!path_.has_filename()) path_ = path_.parent_path();
   for (fs::path folder = path_; !fs::exists(folder); folder = folder.parent_path()) ++made_;
   std::error_code failed;
@@ -19,17 +41,35 @@ OutputFolder::OutputFolder(const fs::path& path) : path_(fs::absolute(path).lexi
     throw Error(fmt::format("{}: cannot make the folder: {}", path.string(),
                             failed ? failed.message() : "a file of that name exists"));
   }
-  lock_ = io::FileDescriptor(path_, O_RDONLY | O_DIRECTORY);
+}
+
+MadeFolder::~MadeFolder() {
+  std::error_code not_empty;
+  fs::path folder = path_;
+  for (int64_t i = 0; i < made_ && fs::remove(folder, not_empty); ++i) folder = folder.parent_path();
+}
+
+OutputFolder::OutputFolder(const fs::path& path) : folder_(path) {
+  lock_ = io::FileDescriptor(folder_.path(), O_RDONLY | O_DIRECTORY);
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     throw Error(fmt::format(
         "{}: another process is writing to this folder; wait for it to end or choose another folder", path.string()));
   }
 }
 
-OutputFolder::~OutputFolder() {
-  std::error_code not_empty;
-  fs::path folder = path_;
-  for (int64_t i = 0; i < made_ && fs::remove(folder, not_empty); ++i) folder = folder.parent_path();
+FolderTurn::FolderTurn(const fs::path& path, const std::function<void()>& wait) : folder_(path) {
+  do {
+    std::error_code ignored;
+    fs::create_directories(folder_.path(), ignored);  // who had the turn before may have removed it
+    lock_ = io::FileDescriptor(folder_.path() / kLockName, O_RDWR | O_CREAT);
+    if (::flock(lock_.get(), LOCK_EX | LOCK_NB) == 0) continue;
+    if (errno != EWOULDBLOCK && errno != EINTR) io::throw_system_error("lock", lock_.path(), errno);
+    if (!waited_) wait();
+    waited_ = true;
+    wait_for(lock_);
+  } while (!is_current(lock_));
 }
+
+FolderTurn::~FolderTurn() { ::unlink(lock_.path().c_str()); }
 
 }  // namespace prism::data

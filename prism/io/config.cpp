@@ -170,6 +170,11 @@ std::string Config::where(std::string_view key) const {
   return found == given_.end() ? fmt::format("{} (default)", key) : fmt::format("{}: {}", found->second.origin, key);
 }
 
+std::string Config::origin(std::string_view key) const {
+  const auto found = given_.find(key_of(key).name());
+  return found == given_.end() ? "default" : found->second.origin;
+}
+
 nlohmann::ordered_json Config::section(std::string_view name) const {
   nlohmann::ordered_json values = nlohmann::ordered_json::object();
   for (const auto& key : table_->keys()) {

@@ -46,6 +46,7 @@ class Config {
   bool is_given(std::string_view key) const;                    // not the default
   bool is(std::string_view key, std::string_view word) const;   // the value is this string
   std::string where(std::string_view key) const;                // "demo.toml:3: train.steps", for messages
+  std::string origin(std::string_view key) const;               // "demo.toml:3", "--set train.steps=40" or "default"
   nlohmann::ordered_json section(std::string_view name) const;  // last parts of its keys → values, in table order
 
   // What [compare.override.NAME] gave, laid over this configuration (override_section of the table).

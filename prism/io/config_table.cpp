@@ -137,6 +137,13 @@ std::string ConfigKey::expected() const {
   return text;
 }
 
+std::vector<std::string> ConfigKey::words() const {
+  auto words = choices_;
+  if (kind_ == Kind::boolean) words = {"true", "false"};
+  words.insert(words.end(), words_.begin(), words_.end());
+  return words;
+}
+
 std::optional<json> ConfigKey::accept(const Json& value) const {
   if (value.is_string() && std::ranges::count(words_, value.get_ref<const std::string&>()) > 0) return value;
   auto accepted = accept(value, depth_);

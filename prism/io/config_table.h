@@ -55,6 +55,7 @@ class ConfigKey {
   const std::string& doc() const { return doc_; }
   const Json& fallback() const { return fallback_; }    // null where there is none
   std::string expected() const;                         // "an integer ≥ 1, or \"auto\""
+  std::vector<std::string> words() const;               // that are allowed: choices, truth values, "auto"
   std::optional<Json> accept(const Json& value) const;  // the value as stored, or nothing when it is not allowed
 
   // The value in `--set key=text`: TOML; words need no quotes, lists no brackets. The result may still be refused.

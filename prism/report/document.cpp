@@ -130,7 +130,7 @@ Rule curve(std::vector<Field> fields) {
 
 const Rule kNumbers = list(kNumber);
 const Rule kSteps = list(kInteger);
-const Rule kStatus = one_of({"finished", "diverged", "interrupted"});
+const Rule kStatus = one_of({"finished", "diverged", "interrupted", "running"});
 const Rule kFact = [](const json& value, const std::string& where) {
   list(kText)(value, where);
   if (value.size() != 2) refuse(where, "a name and a value", value);

@@ -42,7 +42,7 @@ namespace prism::report {
 //   runs            list
 //     optimizer       id
 //     lr, seed        numbers
-//     status          "finished", "diverged" or "interrupted"
+//     status          "finished", "diverged", "interrupted" or "running"
 //     best?           true: at the optimizer's best rate, so shown at first
 //     stopped_step?, loss?, val_loss?, seconds?    where it stopped early, last losses, training time
 //     folder?         text

@@ -36,7 +36,7 @@ bool is_free(std::string_view key) {
 // Keys that were added after the first results were kept, with the value under which a run is as it was before. A key
 // at this value is left out of the settings, so that older results stay found. Add a line with every new key.
 const std::map<std::string, json, std::less<>>& added_later() {
-  static const std::map<std::string, json, std::less<>> keys = {};
+  static const std::map<std::string, json, std::less<>> keys = {{"train.patience", 0}};
   return keys;
 }
 
@@ -129,7 +129,7 @@ StoredRun store(const RunKey& key, const std::filesystem::path& run, double entr
   StoredRun stored{.key = key,
                    .summary = train::read_summary(run),
                    .stability = {},
-                   .curves = train::page_run(run),
+                   .curves = train::page_run(run, train::read_summary(run)),
                    .norms = norms_of(metrics)};
   const bool stopped = stored.summary.at("status") != "finished";
   stored.stability = stability_of(losses_of(metrics), entropy, stopped);

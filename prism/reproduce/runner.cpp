@@ -9,6 +9,7 @@
 
 #include "prism/train/config.h"
 #include "prism/train/machine.h"
+#include "prism/train/run_page.h"
 #include "prism/train/summary.h"
 
 namespace prism::reproduce {
@@ -176,11 +177,12 @@ class Runner {
       if (missing_.empty()) return RunnerEnd::kComplete;
       if (signalled()) return RunnerEnd::kInterrupted;
       const auto& next = missing_.front();
-      if (options_.seconds > 0 && next.seconds > seconds_left()) {
+      if (options_.seconds > 0 && next.seconds > seconds_left() && !ahead_.contains(next.key.hash())) {
         note(fmt::format("{} needs about {:.0f} s and {:.0f} s are left", next.name, next.seconds,
                          std::max(0.0, seconds_left())));
         return RunnerEnd::kOutOfTime;
       }
+      if (options_.ahead && !make_ahead()) return signalled() ? RunnerEnd::kInterrupted : RunnerEnd::kOutOfTime;
       if (!one(next)) return signalled() ? RunnerEnd::kInterrupted : RunnerEnd::kOutOfTime;
       ++done_;
     }
@@ -188,6 +190,22 @@ class Runner {
 
  private:
   using Clock = std::chrono::steady_clock;
+
+  static bool is_complete(const fs::path& folder) {  // made ahead, or by a call that ended before it was kept
+    return fs::exists(folder / "summary.json") && train::read_summary(folder).at("status") != "interrupted";
+  }
+
+  // Makes all missing runs that should end in time, and have not been made so in this call; they are kept as the ones
+  // after them are, one by one.
+  bool make_ahead() {
+    std::vector<std::pair<std::string, io::Config>> runs;
+    for (const auto& missing : missing_) {
+      if (options_.seconds > 0 && missing.seconds > seconds_left()) continue;
+      if (!ahead_.insert(missing.key.hash()).second) continue;
+      runs.emplace_back(missing.name, run_config(missing.run.config, pool_.run_folder(missing.key)));
+    }
+    return runs.empty() || options_.ahead(runs, [&] { return options_.seconds > 0 && seconds_left() <= 0; });
+  }
 
   bool one(const MissingRun& missing) {
     const auto folder = pool_.run_folder(missing.key);
@@ -201,10 +219,13 @@ class Runner {
       report(missing, progress);
     };
     const auto begin = Clock::now();
-    const auto result = train::run(run_config(missing.run.config, folder), dataset_, options);
-    if (result.status == train::RunStatus::kInterrupted) return false;
+    if (!is_complete(folder)) {
+      const auto result = train::run(run_config(missing.run.config, folder), dataset_, options);
+      if (result.status == train::RunStatus::kInterrupted) return false;
+    }
     // A resumed run took longer than its last part.
-    const double wall = std::max(seconds_since(begin), result.summary.at("timing").at("seconds").get<double>());
+    const double wall =
+        std::max(seconds_since(begin), train::read_summary(folder).at("timing").at("seconds").get<double>());
     pool_.add(store(missing.key, folder, entropy_, wall));
     if (!options_.keep_runs) fs::remove_all(folder);
     return true;
@@ -234,6 +255,7 @@ class Runner {
   double entropy_;
   Clock::time_point begin_ = Clock::now();
   std::vector<MissingRun> missing_;
+  std::set<std::string> ahead_;  // keys of runs that were made ahead
   size_t done_ = 0;
   std::atomic<int> stop_ = 0;
 };

@@ -61,6 +61,12 @@ struct RunnerOptions {
   bool keep_runs = false;                  // leave the folders of finished runs in the pool
   std::function<void(const RunnerProgress&)> progress;
   std::function<void(const std::string&)> note;
+
+  // Makes runs of these names and configurations in their folders, several at a time, before they are gone through;
+  // false: saved and stopped, by a signal or because `out_of_time` says so.
+  using Ahead = std::function<bool(const std::vector<std::pair<std::string, io::Config>>& runs,
+                                   const std::function<bool()>& out_of_time)>;
+  Ahead ahead;
 };
 
 enum class RunnerEnd { kComplete, kOutOfTime, kInterrupted };

@@ -16,6 +16,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr const char* kFolder = "checkpoints";
+constexpr const char* kBestFolder = "best";
 
 json to_json(const RunState& state) {
   return {{"step", state.step},
@@ -45,17 +46,32 @@ RunState state_from_json(const json& object, const std::string& where) {
   }
 }
 
+void write_model(const io::CheckpointWriter& writer, const Trainer& trainer, const RunState& state) {
+  model::save_weights(trainer.model(), writer.path() / "model.safetensors");
+  io::write_file_atomically(writer.path() / "config.json", model::hugging_face_config(trainer.model().config()));
+  io::write_file_atomically(writer.path() / "state.json", to_json(state).dump(2) + "\n");
+}
+
 }  // namespace
 
 fs::path save_checkpoint(const fs::path& run, const Trainer& trainer, const RunState& state, int64_t keep) {
   io::CheckpointWriter writer(run / kFolder, state.step);
-  model::save_weights(trainer.model(), writer.path() / "model.safetensors");
-  io::write_file_atomically(writer.path() / "config.json", model::hugging_face_config(trainer.model().config()));
+  write_model(writer, trainer, state);
   trainer.optimizer().save_safetensors(writer.path() / "optimizer.safetensors");
-  io::write_file_atomically(writer.path() / "state.json", to_json(state).dump(2) + "\n");
   const auto path = writer.commit();
   io::prune_checkpoints(run / kFolder, keep);
   return path;
+}
+
+void save_best(const fs::path& run, const Trainer& trainer, const RunState& state) {
+  io::CheckpointWriter writer(run / kBestFolder, state.step);
+  write_model(writer, trainer, state);
+  writer.commit();
+  // One of a later step is from before the run was interrupted.
+  for (const auto& entry : fs::directory_iterator(run / kBestFolder)) {
+    if (entry.path().filename() > io::checkpoint_name(state.step)) fs::remove_all(entry.path());
+  }
+  io::prune_checkpoints(run / kBestFolder, 1);
 }
 
 Resumed load_checkpoint(const fs::path& run, Trainer& trainer) {

@@ -28,6 +28,9 @@ struct RunState {
 std::filesystem::path save_checkpoint(const std::filesystem::path& run, const Trainer& trainer, const RunState& state,
                                       int64_t keep);
 
+// model.safetensors, config.json and state.json in best/step-N of the run folder, in place of those there.
+void save_best(const std::filesystem::path& run, const Trainer& trainer, const RunState& state);
+
 struct Resumed {
   std::optional<RunState> state;  // none: no checkpoint verifies
   std::vector<io::SkippedCheckpoint> skipped;

@@ -176,6 +176,10 @@ void add_train_keys(std::vector<ConfigKey>& keys) {
           .at_least(0));
   keys.push_back(
       ConfigKey::integer("train.eval_sequences", 128, "Held-out sequences of an evaluation; 0: all.").at_least(0));
+  keys.push_back(ConfigKey::integer("train.patience", 0,
+                                    "Evaluations in a row without a better held-out loss after which training stops; "
+                                    "0: never.")
+                     .at_least(0));
   keys.push_back(
       ConfigKey::boolean("train.deterministic", false, "Bit-equal repetition on the GPU; the CPU always repeats."));
   keys.push_back(ConfigKey::boolean("train.graph", true,
@@ -184,7 +188,10 @@ void add_train_keys(std::vector<ConfigKey>& keys) {
       ConfigKey::integer("train.max_skips", 10, "Non-finite steps in a row after which training stops.").at_least(1));
   keys.push_back(ConfigKey::string("schedule.kind", "cosine", "Course of both learning rates.")
                      .one_of({"constant", "cosine", "linear", "wsd"}));
-  keys.push_back(ConfigKey::integer("schedule.warmup", 100, "Steps of linear warm-up.").at_least(0));
+  keys.push_back(ConfigKey::integer("schedule.warmup", kAuto,
+                                    "Steps of linear warm-up; auto: 100, or a tenth of train.steps where that is less.")
+                     .at_least(0)
+                     .or_word(kAuto));
   keys.push_back(ConfigKey::real("schedule.floor", kAuto,
                                  "Last rate, as a fraction of the peak; auto: 0.1, or none when constant.")
                      .at_least(0)
@@ -199,6 +206,8 @@ void add_run_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(
       ConfigKey::integer("checkpoint.every", 500, "Steps between checkpoints; 0: only at the end.").at_least(0));
   keys.push_back(ConfigKey::integer("checkpoint.keep", 3, "Checkpoints that are kept.").at_least(1));
+  keys.push_back(ConfigKey::boolean("checkpoint.best", false,
+                                    "Also keep the weights with the lowest held-out loss so far, in the folder best."));
   keys.push_back(
       ConfigKey::integer("metrics.spectra_every", 0, "Steps between records of spectra, SNR and gain; 0: none.")
           .at_least(0));
@@ -206,6 +215,8 @@ void add_run_keys(std::vector<ConfigKey>& keys) {
                                     "Record the norms of gradient, momentum, innovation, update and weights of each "
                                     "type of hidden matrices at every step."));
   keys.push_back(ConfigKey::boolean("metrics.tensorboard", true, "Write TensorBoard event files."));
+  keys.push_back(
+      ConfigKey::boolean("metrics.csv", true, "Write metrics.csv, the scalars of metrics.jsonl as a table."));
   keys.push_back(
       ConfigKey::string("run.device", kAuto, "cpu, cuda or cuda:N; auto: the first GPU where there is one."));
   keys.push_back(
@@ -226,6 +237,11 @@ void add_run_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(
       ConfigKey::integers("compare.seeds", {1}, "Seeds; the first chooses the rates, the others measure at them.")
           .at_least(0));
+  keys.push_back(ConfigKey::integer("compare.jobs", 1,
+                                    "Runs made side by side, each in a process of its own and, where there are several "
+                                    "GPUs, on one of its own; the results are the same.")
+                     .at_least(1)
+                     .at_most(64));
   keys.push_back(
       ConfigKey::real("compare.tolerance", 0.02, "A rate is good when its held-out loss is this close to the best.")
           .above(0));
@@ -295,9 +311,11 @@ std::string preset_of(const Config& config) {
 // A course over train.steps with warm-up, for the keys `warmup`, which must leave room for it, and `decay` where wsd
 // has one.
 Schedule course(const Config& config, ScheduleKind kind, const char* warmup, const char* decay) {
-  Schedule result{.kind = kind, .warmup = config.integer(warmup)};
+  const auto steps = config.integer("train.steps");
+  Schedule result{.kind = kind,
+                  .warmup = config.is(warmup, kAuto) ? std::min<int64_t>(100, steps / 10) : config.integer(warmup)};
   if (kind == ScheduleKind::Constant) return result;
-  result.total = config.integer("train.steps");
+  result.total = steps;
   if (result.warmup >= result.total) {
     throw Error(fmt::format("{}: expected fewer than train.steps = {}, got {}; --set {}=0 turns it off",
                             config.where(warmup), result.total, result.warmup, warmup));
@@ -487,6 +505,7 @@ void resolve(Config& config, int64_t vocab) {
   if (config.strings("data.held_out_path").empty()) fill(config, "data.held_out", held_out_fraction(config));
   if (config.string("model.init").empty()) fill(config, "model.preset", preset_of(config));
   const auto rates = schedule(config);
+  fill(config, "schedule.warmup", rates.warmup);
   if (rates.kind != ScheduleKind::Constant) fill(config, "schedule.floor", rates.floor);
   if (rates.kind == ScheduleKind::WarmupStableDecay) fill(config, "schedule.decay", rates.decay);
   const auto pair = optimizer_options(config);

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <thread>
 
+#include "prism/data/output_folder.h"
 #include "prism/io/atomic_file.h"
 #include "prism/io/error.h"
 #include "prism/io/hash.h"
@@ -219,7 +221,102 @@ Dataset from_built_shards(const io::Config& config, text::Tokenizer tokenizer, c
   return {std::move(tokenizer), std::move(train), std::move(val), stretches_of(config, tokens)};
 }
 
+// The tokenizer of the shards in the folder, whose recipe is given, where they were made of these sources.
+std::optional<text::Tokenizer> prepared_tokenizer(const io::Config& config, const data::Corpus& corpus,
+                                                  const data::Sources& sources, const data::BuildOptions& options,
+                                                  const fs::path& folder, const std::optional<std::string>& kept) {
+  if (!kept) return std::nullopt;
+  std::optional<text::Tokenizer> tokenizer;
+  const auto recipe_file = folder / kRecipeName;
+  if (const auto given = given_tokenizer(config)) {
+    tokenizer = load_tokenizer(config, *given);
+  } else if (fs::exists(recipe_file) && io::read_file(recipe_file) == tokenizer_recipe(config, corpus, sources)) {
+    tokenizer = read_tokenizer(config, folder / kTokenizerName);
+  }
+  if (!tokenizer) return std::nullopt;
+  const auto encoder = encoder_for(*tokenizer, config.where("data.tokenizer"));
+  return *kept == data::recipe(corpus, sources, encoder, options) ? tokenizer : std::nullopt;
+}
+
+// The recipe that the shards in a folder say they were made by; their tokens are not read.
+std::optional<std::string> stated_recipe(const fs::path& folder) try {
+  if (!data::has_shards(folder, "train") || !data::has_shards(folder, "val")) return std::nullopt;
+  return data::read_identity(folder, "train").recipe;
+} catch (const Error&) {
+  return std::nullopt;  // damaged: they will be made again
+}
+
+// Tokens of an epoch: each path counts as often as its weight says.
+int64_t weighted_tokens(const Dataset& dataset) {
+  if (dataset.stretches.empty()) return dataset.train.tokens();
+  double tokens = 0;
+  for (const auto& stretch : dataset.stretches) tokens += static_cast<double>(stretch.tokens) * stretch.weight;
+  return std::llround(tokens);
+}
+
+// Bytes of text in a token, for a byte-level BPE of this vocabulary on prose and code: 3.2 for 2,048 tokens (measured
+// on the Python files of torch), about 4 for 16,384.
+double usual_token_bytes(int64_t vocab) {
+  return 2.3 + 0.3 * std::log2(std::max(static_cast<double>(vocab) / 256, 1.0));
+}
+
+// The tokens of a corpus, from its first megabytes.
+int64_t estimated_tokens(const data::Corpus& corpus, const std::optional<text::Tokenizer>& tokenizer, int64_t vocab) {
+  constexpr double kSample = 4e6;
+  data::Documents documents(corpus);
+  double bytes = 0, tokens = 0;
+  for (data::Piece piece; bytes < kSample && documents.next(piece);) {
+    bytes += static_cast<double>(piece.text.size());
+    tokens += tokenizer ? static_cast<double>(tokenizer->encode(piece.text).size())
+                        : static_cast<double>(piece.text.size()) / usual_token_bytes(vocab);
+    tokens += piece.last ? 1 : 0;
+  }
+  const double read = std::max<double>(1, static_cast<double>(documents.consumed()));
+  return std::llround(tokens * std::max(1.0, static_cast<double>(corpus.bytes()) / read));
+}
+
 }  // namespace
+
+DatasetSize size_of(const Dataset& dataset) {
+  return {.vocab = dataset.tokenizer.size(),
+          .train_tokens = dataset.train.tokens(),
+          .val_tokens = dataset.val.tokens(),
+          .epoch_tokens = weighted_tokens(dataset)};
+}
+
+fs::path data_folder(const io::Config& config) {
+  return config.is("data.cache", "auto") ? fs::path(config.string("run.out")) / "data"
+                                         : fs::path(config.string("data.cache"));
+}
+
+DatasetSize foresee_dataset(const io::Config& config, const fs::path& folder) {
+  if (!shard_folders(config).empty()) return size_of(open_dataset(config, folder));
+  const auto corpus = corpus_of(config);
+  const auto options = build_options(config);
+  if (const auto kept = stated_recipe(folder)) {
+    const auto sources = data::hash_sources(corpus, options);
+    if (const auto used = prepared_tokenizer(config, corpus, sources, options, folder, kept))
+      return size_of(from_built_shards(config, *used, folder));
+  }
+  std::optional<text::Tokenizer> tokenizer;
+  if (const auto given = given_tokenizer(config)) tokenizer = load_tokenizer(config, *given);
+  DatasetSize size{.vocab = tokenizer ? tokenizer->size() : config.integer("data.vocab"), .counted = false};
+  const auto sources = data_sources(config);
+  double train = 0, epoch = 0;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const data::Corpus one({corpus.roots()[i].path}, corpus.options());
+    const auto tokens = static_cast<double>(estimated_tokens(one, tokenizer, size.vocab));
+    train += tokens;
+    epoch += tokens * sources[i].weight;
+  }
+  const double held_out = options.held_out_text ? 0 : held_out_fraction(config);
+  size.train_tokens = std::llround(train * (1 - held_out));
+  size.epoch_tokens = std::llround(epoch * (1 - held_out));
+  size.val_tokens = options.held_out_text ? estimated_tokens(*options.held_out_text, tokenizer, size.vocab)
+                                          : std::llround(train * held_out);
+  size.bytes_to_write = (size.train_tokens + size.val_tokens) * data::token_bytes_for(size.vocab);
+  return size;
+}
 
 fs::path torch_folder() {
   const auto torch = torch_libraries().parent_path();  // they lie in torch/lib
@@ -244,6 +341,11 @@ data::Encoder encoder_for(const text::Tokenizer& tokenizer, const std::string& w
           tokenizer.hash(), tokenizer.size(), *end};
 }
 
+Dataset open_prepared(const io::Config& config, const text::Tokenizer& tokenizer, const fs::path& folder) {
+  if (const auto folders = shard_folders(config); !folders.empty()) return from_shards(config, tokenizer, folders);
+  return from_built_shards(config, tokenizer, folder);
+}
+
 Dataset open_dataset(const io::Config& config, const fs::path& folder, const DatasetProgress& progress,
                      const std::optional<TrainedData>& trained) {
   if (const auto folders = shard_folders(config); !folders.empty()) {
@@ -255,7 +357,7 @@ Dataset open_dataset(const io::Config& config, const fs::path& folder, const Dat
     }
     return from_shards(config, load_tokenizer(config, *given_tokenizer(config)), folders);
   }
-  const auto kept = kept_shards(folder);
+  auto kept = kept_shards(folder);
   const bool gone = trained && is_text_gone(config);
   if (gone && !kept.damage.empty()) throw Error(kept.damage + "; the text they were made of is gone");
   if (gone && kept.recipe == trained->recipe) {
@@ -266,6 +368,20 @@ Dataset open_dataset(const io::Config& config, const fs::path& folder, const Dat
   const auto corpus = corpus_of(config);
   const auto options = build_options(config);
   const auto sources = data::hash_sources(corpus, options);
+  std::optional<data::FolderTurn> turn;
+  const auto take_turn = [&] {
+    if (turn) return;
+    turn.emplace(folder, [&] {
+      if (progress.note)
+        progress.note(fmt::format("waiting for another process that prepares data in {}", folder.string()));
+    });
+    if (turn->waited()) kept = kept_shards(folder);
+  };
+  if (!trained) {
+    if (auto tokenizer = prepared_tokenizer(config, corpus, sources, options, folder, kept.recipe))
+      return from_built_shards(config, std::move(*tokenizer), folder);
+    take_turn();
+  }
   auto tokenizer = trained ? tokenizer_of(config, *trained) : tokenizer_of(config, corpus, sources, folder, progress);
   const auto encoder = encoder_for(tokenizer, config.where("data.tokenizer"));
   const auto recipe = data::recipe(corpus, sources, encoder, options);
@@ -276,6 +392,7 @@ Dataset open_dataset(const io::Config& config, const fs::path& folder, const Dat
                     config.where("data.path"), trained->recipe, recipe));
   }
   std::optional<data::BuildResult> built;
+  if (kept.recipe != recipe) take_turn();
   if (kept.recipe != recipe) built = data::build(corpus, encoder, folder, options, progress.shards);
   auto dataset = from_built_shards(config, std::move(tokenizer), folder);
   dataset.built = std::move(built);

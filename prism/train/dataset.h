@@ -39,10 +39,32 @@ struct TrainedData {
 
 // Returns the dataset of the keys [data]. Folders of shards (`prism data build`) are used as they are, one after the
 // other. Of text, the tokenizer and the shards are made in `folder`; what is there already is taken when it came from
-// the same files with the same settings. With `trained`, throws prism::Error before anything is written where the text
+// the same files with the same settings. Where another process is making them in the same folder, waits for it and says
+// so (`note`). With `trained`, throws prism::Error before anything is written where the text
 // is no longer the same; text that is gone is not needed while the shards in `folder` are those that were trained on.
 Dataset open_dataset(const io::Config& config, const std::filesystem::path& folder,
                      const DatasetProgress& progress = {}, const std::optional<TrainedData>& trained = {});
+
+// How much data a run will have.
+struct DatasetSize {
+  int64_t vocab = 0;
+  int64_t train_tokens = 0, val_tokens = 0;
+  int64_t epoch_tokens = 0;    // of the training text, with the weights of its paths
+  bool counted = true;         // else estimated from the first megabytes of the text
+  int64_t bytes_to_write = 0;  // of shards that are not made yet
+};
+DatasetSize size_of(const Dataset& dataset);
+
+// Returns the size of the dataset that open_dataset would make, and makes nothing. Counted where the shards are there,
+// else estimated.
+DatasetSize foresee_dataset(const io::Config& config, const std::filesystem::path& folder);
+
+// The folder of a run's tokenizer and shards: data.cache, or data in the run folder.
+std::filesystem::path data_folder(const io::Config& config);
+
+// Opens data that open_dataset has made of the same configuration just now, for another process, without reading the
+// text again.
+Dataset open_prepared(const io::Config& config, const text::Tokenizer& tokenizer, const std::filesystem::path& folder);
 
 data::Encoder encoder_for(const text::Tokenizer& tokenizer, const std::string& where);
 

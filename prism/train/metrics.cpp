@@ -1,5 +1,9 @@
 #include "prism/train/metrics.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <cmath>
 
 namespace prism::train {
@@ -59,15 +63,45 @@ json to_json(const StepRecord& r) {
   return line;
 }
 
-MetricsWriter::MetricsWriter(const std::filesystem::path& folder, int64_t step, bool tensorboard)
+namespace {
+
+constexpr const char* kColumns[] = {"step",    "tokens",       "loss",        "val_loss", "lr",
+                                    "aux_lr",  "grad_norm",    "weight_norm", "skipped",  "seconds",
+                                    "step_ms", "optimizer_ms", "tokens_per_s"};
+
+}  // namespace
+
+std::string csv_header() { return fmt::format("{}\n", fmt::join(kColumns, ",")); }
+
+std::string csv_line(const json& line) {
+  std::string text;
+  for (const char* column : kColumns) {
+    const auto value = line.value(column, json());
+    text += fmt::format("{}{}", text.empty() ? "" : ",",
+                        value.is_null()      ? ""
+                        : value.is_boolean() ? "1"
+                                             : value.dump());
+  }
+  return text + "\n";
+}
+
+MetricsWriter::MetricsWriter(const std::filesystem::path& folder, int64_t step, Files files)
     : metrics_(io::JsonLinesWriter::resume(folder / "metrics.jsonl", step)),
       spectra_(io::JsonLinesWriter::resume(folder / "spectra.jsonl", step)),
       first_step_(step + 1) {
-  if (tensorboard) events_.emplace(folder, first_step_);
+  if (files.tensorboard) events_.emplace(folder, first_step_);
+  if (!files.csv) return;
+  // Lines of later steps are gone from metrics.jsonl, so the table is written anew from it.
+  auto table = csv_header();
+  for (const auto& line : io::read_json_lines(folder / "metrics.jsonl")) table += csv_line(line);
+  csv_.emplace(folder / "metrics.csv", O_WRONLY | O_CREAT | O_TRUNC);
+  csv_->write_all(table);
 }
 
 void MetricsWriter::write(const StepRecord& record) {
-  metrics_.append(to_json(record));
+  const auto line = to_json(record);
+  metrics_.append(line);
+  if (csv_) csv_->write_all(csv_line(line));
   if (!events_) return;
   report::Scalars scalars = {{"train/loss", record.loss},
                              {"train/grad_norm", record.grad_norm},

@@ -37,11 +37,18 @@ inline constexpr const char* kTimings[] = {"seconds", "step_ms", "optimizer_ms",
 nlohmann::json to_json(const StepRecord& record);
 std::vector<nlohmann::json> spectra_lines(int64_t step, const std::vector<MatrixSpectrum>& spectra);  // one per matrix
 
-// metrics.jsonl, spectra.jsonl and the TensorBoard file of a run folder, from the step after `step` on: later lines of
-// an interrupted run are cut off.
+// The scalars of metrics.jsonl with a column each: metrics.csv.
+std::string csv_header();
+std::string csv_line(const nlohmann::json& line);  // of metrics.jsonl
+
+// metrics.jsonl, metrics.csv, spectra.jsonl and the TensorBoard file of a run folder, from the step after `step` on:
+// later lines of an interrupted run are cut off.
 class MetricsWriter {
  public:
-  MetricsWriter(const std::filesystem::path& folder, int64_t step, bool tensorboard);
+  struct Files {
+    bool csv = true, tensorboard = true;
+  };
+  MetricsWriter(const std::filesystem::path& folder, int64_t step, Files files);
 
   void write(const StepRecord& record);
   void write(int64_t step, const std::vector<MatrixSpectrum>& spectra);
@@ -51,6 +58,7 @@ class MetricsWriter {
  private:
   io::JsonLinesWriter metrics_;
   io::JsonLinesWriter spectra_;
+  std::optional<io::FileDescriptor> csv_;
   std::optional<report::EventWriter> events_;
   int64_t first_step_;
 };

@@ -1,39 +1,31 @@
 #include "prism/train/run.h"
 
-#include <ATen/Context.h>
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <chrono>
 #include <cmath>
-#include <cstdlib>
-#include <deque>
+#include <limits>
 
 #include "prism/data/output_folder.h"
 #include "prism/io/atomic_file.h"
 #include "prism/io/error.h"
 #include "prism/io/hash.h"
+#include "prism/io/json_lines.h"
 #include "prism/model/hugging_face.h"
 #include "prism/train/checkpoint.h"
 #include "prism/train/config.h"
+#include "prism/train/estimate.h"
 #include "prism/train/machine.h"
 #include "prism/train/run_folder.h"
 #include "prism/train/run_page.h"
 #include "prism/train/summary.h"
+#include "prism/train/time_left.h"
 
 namespace prism::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-void set_up_torch(const io::Config& config) {
-  if (const auto threads = config.integer("run.threads"); threads > 0) at::set_num_threads(static_cast<int>(threads));
-  const bool deterministic = config.boolean("train.deterministic");
-  // cuBLAS repeats itself only with a workspace of its own, and torch refuses the strict mode without it.
-  if (deterministic) setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
-  at::globalContext().setDeterministicAlgorithms(deterministic, /*warn_only=*/false);
-  at::globalContext().setDeterministicCuDNN(deterministic);
-}
 
 model::Qwen2 make_model(const io::Config& config, const Dataset& dataset, at::Device device) {
   const auto init = config.string("model.init");
@@ -42,6 +34,8 @@ model::Qwen2 make_model(const io::Config& config, const Dataset& dataset, at::De
   return {model_config(config, dataset.tokenizer.size()), static_cast<uint64_t>(config.integer("train.seed")), device,
           scale};
 }
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 class Run {
  public:
@@ -54,16 +48,19 @@ class Run {
     config_ = config;
     resolve(*config_, dataset.tokenizer.size());
     if (stored) refuse_other_run(*config_, *stored, folder_);
+    if (stored) old_steps_ = stored->integer("train.steps");
     const auto device = device_of(config.string("run.device"));
+    doing("making the model");
     reset_peak_memory(device);
     trainer_.emplace(*config_, dataset, make_model(*config_, dataset, device));
+    left_.emplace(*config_, trainer_->eval_sequences());
   }
 
   RunResult operator()() {
     begin();
     RunResult result;
     const auto steps = config_->integer("train.steps");
-    while (state_.step < steps) {
+    while (state_.step < steps && !out_of_patience()) {
       if (options_.stop != nullptr && *options_.stop != 0) {
         result.status = RunStatus::kInterrupted;
         break;
@@ -75,6 +72,7 @@ class Run {
         break;
       }
     }
+    result.stopped_early = out_of_patience() && state_.step < steps;
     return end(std::move(result));
   }
 
@@ -87,12 +85,18 @@ class Run {
     if (!resumed) write_record(folder_, {state_.data, std::nullopt});
     io::write_file_atomically(folder_ / "config.toml", config_->to_toml());
     fs::remove(folder_ / "summary.json");
-    metrics_.emplace(folder_, state_.step, config_->boolean("metrics.tensorboard"));
+    metrics_.emplace(folder_, state_.step,
+                     MetricsWriter::Files{config_->boolean("metrics.csv"), config_->boolean("metrics.tensorboard")});
+    for (const auto& line : io::read_json_lines(folder_ / "metrics.jsonl")) {
+      if (line.contains("val_loss"))
+        judge(line.at("val_loss").is_number() ? line.at("val_loss").get<double>() : kInfinity);
+    }
     metrics_->text("config", "```\n" + config_->to_toml() + "```");
     saved_step_ = state_.step;
   }
 
   bool resume() {  // false: there is no checkpoint
+    doing("reading the checkpoint");
     const auto resumed = load_checkpoint(folder_, *trainer_);
     if (!resumed.state) refuse_lost_checkpoints(resumed.skipped);
     for (const auto& skipped : resumed.skipped)
@@ -112,7 +116,40 @@ class Run {
     }
     state_ = *resumed.state;
     note(fmt::format("resumed at step {}", state_.step));
+    check_steps();
     return true;
+  }
+
+  // A schedule that ends with the run ends elsewhere when the run does.
+  void check_steps() const {
+    const auto steps = config_->integer("train.steps");
+    if (state_.step > steps) {
+      throw Error(fmt::format("{}: the run has made {} steps already, got {}", config_->where("train.steps"),
+                              state_.step, steps));
+    }
+    if (!old_steps_ || *old_steps_ == steps || state_.step == steps) return;
+    auto old = *config_;
+    old.assign("train.steps", *old_steps_, "config.toml");
+    const auto was = schedule(old), is = schedule(*config_);
+    if (std::abs(was(state_.step) - is(state_.step)) <= 0.01) return;
+    const double lr = config_->real("optimizer.lr");
+    note(fmt::format(
+        "warning: with train.steps = {} in place of {} the learning rate jumps from {:.4g} at step {} to {:.4g} "
+        "at step {}; it goes on smoothly where schedule.kind is constant, or wsd before its decay",
+        steps, *old_steps_, was(state_.step) * lr, state_.step, is(state_.step + 1) * lr, state_.step + 1));
+  }
+
+  // Keeps count of evaluations without a better held-out loss; true for a better one.
+  bool judge(double val_loss) {
+    const bool better = val_loss < best_val_loss_;
+    if (better) best_val_loss_ = val_loss;
+    worse_ = better ? 0 : worse_ + 1;
+    return better;
+  }
+
+  bool out_of_patience() const {
+    const auto patience = config_->integer("train.patience");
+    return patience > 0 && worse_ >= patience;
   }
 
   // A run that stopped before its first checkpoint begins again; one that had any must not, for what it learned would
@@ -134,7 +171,10 @@ class Run {
 
   StepRecord one_step() {
     const int64_t step = state_.step + 1;
+    if (!reported_ || trainer_->stepper().will_capture())  // later steps show their progress
+      doing(fmt::format("step {}{}", step, trainer_->stepper().will_capture() ? ": capturing it in a CUDA graph" : ""));
     auto record = trainer_->step(step);
+    left_->add_step(record.step_ms / 1e3, record.optimizer_ms / 1e3);
     state_.step = step;
     state_.tokens += trainer_->step_tokens();
     state_.seconds += record.step_ms / 1e3;
@@ -147,12 +187,18 @@ class Run {
 
     const bool last = step == config_->integer("train.steps");
     if (last || due(step, "train.eval_every")) {
-      record.val_loss = last_val_loss_ = trainer_->evaluate();
-      record.weight_norm = trainer_->weight_norm();
+      timed(TimeLeft::kEvaluation, "evaluating", [&] {
+        record.val_loss = last_val_loss_ = trainer_->evaluate();
+        record.weight_norm = trainer_->weight_norm();
+        const bool best = judge(std::isfinite(*record.val_loss) ? *record.val_loss : kInfinity);
+        if (best && config_->boolean("checkpoint.best")) save_best(folder_, *trainer_, state_);
+      });
     }
-    if (!record.skipped && due(step, "metrics.spectra_every")) metrics_->write(step, trainer_->spectra());
+    if (!record.skipped && due(step, "metrics.spectra_every"))
+      timed(TimeLeft::kSpectra, "recording spectra", [&] { metrics_->write(step, trainer_->spectra()); });
     metrics_->write(record);
     if (!last && due(step, "checkpoint.every")) save();
+    if (!last && record.val_loss) write_live_page();
     report(record);
     return record;
   }
@@ -177,11 +223,19 @@ class Run {
   }
 
   void save() {
-    trainer_->release_gradients();
-    metrics_->sync();
-    const auto checkpoint = save_checkpoint(folder_, *trainer_, state_, config_->integer("checkpoint.keep"));
-    write_record(folder_, {state_.data, checkpoint.filename().string()});
-    saved_step_ = state_.step;
+    timed(TimeLeft::kCheckpoint, "saving a checkpoint", [&] {
+      trainer_->release_gradients();
+      metrics_->sync();
+      const auto checkpoint = save_checkpoint(folder_, *trainer_, state_, config_->integer("checkpoint.keep"));
+      write_record(folder_, {state_.data, checkpoint.filename().string()});
+      saved_step_ = state_.step;
+    });
+  }
+
+  template <typename Work>
+  void timed(TimeLeft::Part part, const char* name, const Work& work) {
+    doing(fmt::format("step {}: {}", state_.step, name));
+    left_->add(part, seconds_of(work));
   }
 
   // The last evaluation sees the weights after the last step, which no guard looked at.
@@ -200,29 +254,46 @@ class Run {
         !fs::exists(folder_ / "checkpoints" / io::checkpoint_name(state_.step)))
       save();
     result.step = state_.step;
+    doing("writing the summary and the page");
     check_end(result);
     result.summary = summarize(folder_, *trainer_, dataset_, state_, result);
     io::write_file_atomically(folder_ / "summary.json", result.summary.dump(2) + "\n");
-    write_run_page(folder_);
+    write_run_page(folder_, result.summary);
     return result;
   }
 
+  // Reads all metrics, so a run of very many short steps leaves it out now and then.
+  void write_live_page() {
+    if (page_seconds_ > 1 && page_seconds_ > 0.02 * state_.seconds) return;
+    doing(fmt::format("step {}: writing the page", state_.step));
+    RunResult so_far;
+    so_far.status = RunStatus::kRunning;
+    page_seconds_ +=
+        seconds_of([&] { write_run_page(folder_, summarize(folder_, *trainer_, dataset_, state_, so_far)); });
+  }
+
+  template <typename Work>
+  static double seconds_of(const Work& work) {
+    const auto begin = std::chrono::steady_clock::now();
+    work();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+
   void report(const StepRecord& record) {
-    recent_.push_back({record.step_ms, record.optimizer_ms});
-    if (recent_.size() > 20) recent_.pop_front();
+    reported_ = true;
     if (!options_.progress) return;
-    double step_ms = 0, optimizer_ms = 0;
-    for (const auto& [step, optimizer] : recent_) step_ms += step, optimizer_ms += optimizer;
-    const auto count = static_cast<double>(recent_.size());
-    const auto steps = config_->integer("train.steps");
     options_.progress({.step = record.step,
-                       .steps = steps,
+                       .steps = config_->integer("train.steps"),
                        .loss = record.loss,
                        .val_loss = last_val_loss_,
-                       .tokens_per_s = 1e3 * static_cast<double>(trainer_->step_tokens()) * count / step_ms,
-                       .optimizer_share = optimizer_ms / step_ms,
-                       .eta_s = static_cast<double>(steps - record.step) * step_ms / count / 1e3,
+                       .tokens_per_s = static_cast<double>(trainer_->step_tokens()) / left_->step_seconds(),
+                       .optimizer_share = left_->optimizer_seconds() / left_->step_seconds(),
+                       .eta_s = left_->seconds(record.step),
                        .skipped = state_.skipped});
+  }
+
+  void doing(const std::string& text) const {
+    if (options_.doing) options_.doing(text);
   }
 
   void note(const std::string& text) const {
@@ -238,8 +309,13 @@ class Run {
   std::optional<MetricsWriter> metrics_;
   RunState state_;
   int64_t saved_step_ = 0;
+  std::optional<int64_t> old_steps_;  // of the run that is resumed
   std::optional<double> last_val_loss_;
-  std::deque<std::pair<double, double>> recent_;  // step and optimizer, in ms
+  double best_val_loss_ = kInfinity;
+  int64_t worse_ = 0;  // evaluations since it
+  double page_seconds_ = 0;
+  std::optional<TimeLeft> left_;
+  bool reported_ = false;  // a step of this call
 };
 
 }  // namespace

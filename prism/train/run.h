@@ -18,7 +18,7 @@ struct RunProgress {
   std::optional<double> val_loss;  // of the last evaluation
   double tokens_per_s = 0;         // over the last steps, as the two below
   double optimizer_share = 0;      // of the time of a step
-  double eta_s = 0;
+  double eta_s = 0;                // evaluations, spectra and checkpoints to come included
   int64_t skipped = 0;
 };
 
@@ -27,9 +27,11 @@ struct RunOptions {
   const std::atomic<int>* stop = nullptr;            // once not zero: save and end after the current step
   std::function<void(const RunProgress&)> progress;  // after every step
   std::function<void(const std::string&)> note;      // what the user should read: skipped checkpoints, skipped steps
+  std::function<void(const std::string&)> doing;     // what begins now and may take long: "evaluating"
 };
 
 enum class RunStatus {
+  kRunning,
   kFinished,
   kInterrupted,  // saved, can be resumed
   kDiverged,  // the guard stopped it (train.max_skips non-finite steps in a row), or the loss at the end is not finite
@@ -38,15 +40,17 @@ enum class RunStatus {
 struct RunResult {
   RunStatus status = RunStatus::kFinished;
   int64_t step = 0;
-  std::string diagnosis;   // of a diverged run
-  nlohmann::json summary;  // as in summary.json
+  bool stopped_early = false;  // by train.patience
+  std::string diagnosis;       // of a diverged run
+  nlohmann::json summary;      // as in summary.json
 };
 
 // A whole training run in the folder run.out (its content: docs/run-folder.md). The configuration is checked, completed
 // (what "auto" stood for) and written to config.toml first. A folder that holds a run is refused unless options.resume;
 // what is resumed continues bit for bit, and what had checkpoints of which none verifies is refused. Resuming with
 // settings that would make it another run is refused by key; checkpoint.*, metrics.*, run.*, train.steps, train.eval_*,
-// train.graph and train.max_skips may change.
+// train.graph, train.max_skips and train.patience may change; where another train.steps moves the learning rate, a note
+// says so. report.html is written anew at every evaluation.
 RunResult run(const io::Config& config, const Dataset& dataset, const RunOptions& options);
 
 }  // namespace prism::train

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <charconv>
+
 #include "prism/io/atomic_file.h"
 #include "prism/io/error.h"
 #include "prism/io/file.h"
@@ -20,7 +22,7 @@ constexpr const char* kRecordName = "run.json";
 // What may differ between a run and its continuation.
 bool may_change(std::string_view key) {
   for (const std::string_view free : {"checkpoint.", "metrics.", "run.", "compare.", "train.eval_", "train.max_skips",
-                                      "train.graph", "train.steps", "data.cache"}) {
+                                      "train.patience", "train.graph", "train.steps", "data.cache"}) {
     if (key.starts_with(free)) return true;
   }
   return false;
@@ -63,7 +65,7 @@ void expect_place_for_comparison(const fs::path& folder) {
 
 void keep_old_defaults(io::Config& config, const io::Config& stored) {
   if (config.string("optimizer.name") != stored.string("optimizer.name")) return;  // another run
-  for (const char* key : {"model.init_scale", "optimizer.betas"}) {
+  for (const char* key : {"model.init_scale", "optimizer.betas", "schedule.warmup"}) {
     if (!config.is_given(key)) config.assign(key, stored.value(key), stored.where(key));
   }
 }
@@ -118,6 +120,16 @@ void write_record(const fs::path& folder, const RunRecord& record) {
   const json checkpoint = record.checkpoint ? json(*record.checkpoint) : json();
   const json object = {{"data", record.data}, {"checkpoint", checkpoint}};
   io::write_file_atomically(folder / kRecordName, object.dump(2) + "\n");
+}
+
+int64_t saved_step(const fs::path& folder) {
+  const auto record = read_record(folder);
+  if (!record || !record->checkpoint) return 0;
+  const auto& name = *record->checkpoint;  // "step-00001000"
+  int64_t step = 0;
+  std::from_chars(name.data() + std::min(name.find_last_not_of("0123456789") + 1, name.size()),
+                  name.data() + name.size(), step);
+  return step;
 }
 
 std::optional<TrainedData> trained_data(const fs::path& folder) {

@@ -44,6 +44,8 @@ struct RunRecord {
 std::optional<RunRecord> read_record(const std::filesystem::path& folder);  // nothing where there is none
 void write_record(const std::filesystem::path& folder, const RunRecord& record);
 
+int64_t saved_step(const std::filesystem::path& folder);  // of the newest checkpoint that was written; 0: none
+
 // Returns what the run in the folder was trained on up to its newest checkpoint; nothing where it has none.
 std::optional<TrainedData> trained_data(const std::filesystem::path& folder);
 

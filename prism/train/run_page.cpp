@@ -63,6 +63,10 @@ json page_summary(const json& summary, const std::string& label) {
   sentences.push_back({{"text", fmt::format("{} parameters, {} of them in hidden matrices, trained on {} tokens.",
                                             grouped(summary.at("parameters")), grouped(summary.at("matrix_parameters")),
                                             grouped(summary.at("tokens")))}});
+  if (summary.value("stopped_early", false)) {
+    sentences.push_back({{"text", fmt::format("It stopped early: the best held-out loss, {}, was not reached again.",
+                                              loss_text(summary.at("best_val_loss")))}});
+  }
   if (status != "finished")
     sentences.push_back({{"tone", "caution"}, {"text", fmt::format("This run is {}.", status)}});
   if (summary.contains("diagnosis")) sentences.push_back({{"tone", "caution"}, {"text", summary.at("diagnosis")}});
@@ -100,9 +104,8 @@ std::string optimizer_label(const std::string& name) {
   return found == labels.end() ? name : found->second;
 }
 
-json page_run(const fs::path& folder) {
+json page_run(const fs::path& folder, const json& summary) {
   const auto config = *stored_config(folder);
-  const auto summary = read_summary(folder);
   json train = json::object(), val = json::object(), norms = json::object();
   for (const auto& line : io::read_json_lines(folder / "metrics.jsonl")) {
     add_point(train, line, "loss");
@@ -160,13 +163,12 @@ json page_facts(const json& summary) {
   return {{{"title", "Machine"}, {"rows", machine}}, {{"title", "Corpus"}, {"rows", corpus}}};
 }
 
-json page_document(const fs::path& folder) {
+json page_document(const fs::path& folder, const json& summary) {
   const auto config = *stored_config(folder);
-  const auto summary = read_summary(folder);
   const auto name = config.string("optimizer.name");
   const auto label = optimizer_label(name);
   const auto& timing = summary.at("timing");
-  auto run = page_run(folder);
+  auto run = page_run(folder, summary);
   run["optimizer"] = name;
   run["best"] = true;
   return {{"kind", "train"},
@@ -192,6 +194,8 @@ json page_document(const fs::path& folder) {
           {"command", fmt::format("prism train --config {} --out NEW_FOLDER", (folder / "config.toml").string())}};
 }
 
-void write_run_page(const fs::path& folder) { report::Page(page_document(folder)).write(folder / "report.html"); }
+void write_run_page(const fs::path& folder, const json& summary) {
+  report::Page(page_document(folder, summary)).write(folder / "report.html");
+}
 
 }  // namespace prism::train

@@ -44,6 +44,7 @@ class Stepper {
   int64_t pass_sequences() const { return batch_ / accumulate_; }
   int64_t step_tokens() const { return batch_ * context_; }
   bool is_graph() const { return work_->is_graph(); }
+  bool will_capture() const { return graph_ && !is_graph(); }  // by the next step
 
  private:
   void set_rates(double factor);

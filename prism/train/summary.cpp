@@ -87,6 +87,8 @@ double median(std::vector<double> values) {
 
 const char* word(RunStatus status) {
   switch (status) {
+    case RunStatus::kRunning:
+      return "running";
     case RunStatus::kFinished:
       return "finished";
     case RunStatus::kInterrupted:
@@ -114,7 +116,6 @@ json summarize(const std::filesystem::path& folder, const Trainer& trainer, cons
                   {"matrix_parameters", model.matrix_parameters()},
                   {"optimizer_state_bytes", state_bytes(trainer.optimizer())},
                   {"initial_weights", state.initial_weights},
-                  {"final_weights", weights_hash(trainer.model())},
                   {"batches", state.batches},
                   {"routing", routing_of(trainer.optimizer().routing())},
                   {"machine", machine(trainer.model().device())}};
@@ -130,6 +131,8 @@ json summarize(const std::filesystem::path& folder, const Trainer& trainer, cons
                        {"optimizer_share", step_ms > 0 ? optimizer_ms / step_ms : 0},
                        {"tokens_per_s", state.seconds > 0 ? static_cast<double>(state.tokens) / state.seconds : 0}};
   summary["memory"] = memory_of(trainer.model().device());
+  if (result.status != RunStatus::kRunning) summary["final_weights"] = weights_hash(trainer.model());
+  if (result.stopped_early) summary["stopped_early"] = true;
   if (!result.diagnosis.empty()) summary["diagnosis"] = result.diagnosis;
   return summary;
 }

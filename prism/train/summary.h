@@ -20,6 +20,6 @@ bool ends_finite(const std::filesystem::path& metrics);  // the last losses in m
 
 double median(std::vector<double> values);  // 0 of none
 
-const char* word(RunStatus status);  // "finished", "interrupted", "diverged"
+const char* word(RunStatus status);  // "running", "finished", "interrupted", "diverged"
 
 }  // namespace prism::train

@@ -29,6 +29,7 @@ class Trainer {
   const Mixed& optimizer() const { return stepper_.optimizer(); }
   const Stepper& stepper() const { return stepper_; }
   int64_t step_tokens() const { return stepper_.step_tokens(); }
+  int64_t eval_sequences() const { return windows_.count(); }
 
  private:
   struct Batch {

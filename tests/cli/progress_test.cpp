@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 namespace prism::cli {
 namespace {
@@ -91,6 +92,38 @@ TEST(ProgressLine, MakesRoomForANoteAndForAnErrorMessage) {
     std::fputs("error\n", written.file());
   }
   EXPECT_EQ(written.text(), "\rmoving\x1b[K\r\x1b[Kstays\n\rmoving on\x1b[K\r\x1b[Kerror\n");
+}
+
+// Waits until the stream holds the text; false after ten seconds.
+bool says(Written& written, const std::string& text) {
+  for (int i = 0; i < 1000; ++i) {
+    if (written.text().find(text) != std::string::npos) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+TEST(ProgressLine, SaysWhatTakesLongWhileNothingElseIsHeard) {
+  for (const bool live : {false, true}) {
+    Written written;
+    ProgressLine line({.out = written.file(),
+                       .live = live,
+                       .plain_interval = duration<double>(0.1),
+                       .silence = duration<double>(0.05)});
+    line.doing("waiting for the first step");
+    EXPECT_TRUE(says(written, "0.0 s … waiting for the first step"));
+    line.doing("something else");
+    EXPECT_TRUE(says(written, "something else"));
+  }
+}
+
+TEST(ProgressLine, SaysNothingOfWhatIsDoneAtOnce) {
+  Written written;
+  {
+    ProgressLine line({.out = written.file(), .live = true, .silence = duration<double>(100)});
+    line.doing("quick work");
+  }
+  EXPECT_EQ(written.text(), "");
 }
 
 TEST(Pace, IsUnknownBeforeAnythingIsDone) {

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import struct
@@ -15,7 +16,7 @@ import pytest
 from program import ENVIRONMENT, run, start
 
 COMMANDS = [
-    "train", "compare", "reproduce", "inspect", "export", "generate", "tokenizer train", "tokenizer encode", "tokenizer decode", "tokenizer info", "data build", "data info",
+    "train", "compare", "reproduce", "inspect", "eval", "generate", "export", "completions", "tokenizer train", "tokenizer encode", "tokenizer decode", "tokenizer info", "data build", "data info",
     "bench optimizer", "bench kernels", "bench train", "doctor",
 ]  # fmt: skip
 GROUPS = ["tokenizer", "data", "bench"]
@@ -231,6 +232,19 @@ MISTAKES["export"] = [
     ("{run} --out {corpus}", "corpus"),
     ("{run} --out {new} --dtype int8", "--dtype: expected float32 or bfloat16, got 'int8'"),
 ]
+MISTAKES["eval"] = [
+    *((f"{path} {{text}}", message) for path, message in MODELS),
+    *((f"{{run}} {path}", message) for path, message in TEXT_FILES),
+    ("", "source is required"),
+    ("{run}", "text is required"),
+    ("{run} {text} --context -1", "--context: expected an integer, 0 or more"),
+    ("{run} {text} --context 999999", "--context: expected at most the model's"),
+    ("{run} {text} --batch 0", "--batch: expected an integer from 1 to 65536, got '0'"),
+    ("{run} {text} --logits {folder}", "Is a directory"),
+    ("{run} {text} --logits {missing}/l.safetensors", "there is no folder"),
+    ("{run} {text} --device tpu", "--device: expected auto, cpu, cuda or cuda:N"),
+]
+MISTAKES["completions"] = [("", "shell is required"), ("tcsh", "shell: expected bash or zsh or fish, got 'tcsh'")]
 MISTAKES["generate"] = [
     *MODELS,
     ("{run} --device tpu", "--device: expected auto, cpu, cuda or cuda:N, got \"tpu\""),
@@ -451,6 +465,47 @@ def test_no_arguments_show_the_help_of_all_commands():
 def test_an_empty_folder_name_is_refused(tmp_path):
     for command in ("train", "compare"):
         refused(command, ["--out", ""], "--out: run.out: expected a string, not empty, got", tmp_path)
+
+
+def completed(script, line):
+    """What bash offers after the words of the line, the last of which is being typed."""
+    words = re.findall(r"[^\s=]+|=", line) + ([""] if line.endswith((" ", "=")) else [])
+    code = f"""source {script}
+        COMP_WORDS=({" ".join(map(shlex.quote, words))}) COMP_CWORD={len(words) - 1}
+        _prism; printf '%s\\n' "${{COMPREPLY[@]}}" """
+    result = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
+    assert result.stderr == ""
+    return result.stdout.split()
+
+
+def test_bash_completes_commands_options_files_keys_and_their_values(tmp_path):
+    script = tmp_path / "prism.bash"
+    script.write_text(run("completions", "bash")[0])
+    assert completed(script, "prism tr") == ["train"]
+    assert set(completed(script, "prism ")) >= {command.split()[0] for command in COMMANDS}
+    assert completed(script, "prism tokenizer ")[:4] == ["train", "encode", "decode", "info"]
+    assert completed(script, "prism train --d") == ["--dry-run"]
+    assert completed(script, "prism export runs --dtype ") == ["float32", "bfloat16"]
+    assert completed(script, "prism train --set train.st") == ["train.steps="]
+    assert set(completed(script, "prism train --set schedule.kind=")) == {"constant", "cosine", "linear", "wsd"}
+    assert completed(script, "prism train --set schedule.kind=co") == ["constant", "cosine"]
+    assert completed(script, f"prism train --config {tmp_path}/pri") == [str(script)]
+    assert completed(script, f"prism inspect {tmp_path}/pri") == [str(script)]
+    assert completed(script, "prism completions f") == ["fish"]
+    for command in COMMANDS:  # what is completed is what the help lists
+        offered = [word for word in completed(script, f"prism {command} --") if word.startswith("--")]
+        listed = re.findall(r"^  (?:-h,)?(--[a-z-]+)", run(*command.split(), "--help")[0], re.MULTILINE)
+        assert sorted(offered) == sorted(listed), command
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completions_are_valid_scripts(shell, tmp_path):
+    script = tmp_path / "script"
+    script.write_text(run("completions", shell)[0])
+    if not shutil.which(shell):
+        pytest.skip(f"{shell} is not installed")
+    result = subprocess.run([shell, "-n", script], capture_output=True, text=True, check=False)
+    assert result.returncode == 0 and result.stderr == ""
 
 
 def test_help_is_a_command_too():

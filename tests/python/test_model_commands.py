@@ -1,6 +1,8 @@
 """`prism export` and `prism generate` on runs, checkpoints and Hugging Face folders."""
 
+import os
 import shutil
+import subprocess
 
 import pytest
 
@@ -8,7 +10,7 @@ pytest.importorskip("transformers")
 import tokenizers  # noqa: E402
 import torch  # noqa: E402
 from hf_models import END_OF_TEXT, chain_model, random_model, save, tool, train_tokenizer  # noqa: E402
-from program import run  # noqa: E402
+from program import run, start  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
@@ -123,6 +125,44 @@ def test_without_a_prompt_a_document_begins(tokenizer_file, tmp_path):
     end = tokenizers.Tokenizer.from_file(str(tokenizer_file)).token_to_id(END_OF_TEXT)
     save(chain_model([end, *byte_tokens(tokenizer_file, b"hi"), end]), tokenizer_file, tmp_path / "hf")
     assert run("generate", tmp_path / "hf", *GREEDY)[0] == "hi\n"
+
+
+def test_standard_input_may_be_the_prompt(folder):
+    prompt = "import torch\nimport"
+    expected = run("generate", folder / "run", "--prompt", prompt, *GREEDY)[0]
+    process = start("generate", folder / "run", *GREEDY, stdin=subprocess.PIPE)
+    assert process.communicate(prompt, timeout=60)[0] == expected
+
+
+def converse(folder, typed, *options):
+    """What a terminal shows while these bytes are typed, each when the program asks."""
+    ours, theirs = os.openpty()
+    process = start("generate", folder, *options, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    for line in [*typed, None]:
+        while not shown.endswith(b"> "):
+            try:
+                shown += os.read(ours, 4096)
+            except OSError:  # the program has ended
+                break
+        if line is not None:
+            os.write(ours, line)
+            shown += b"|"
+    process.wait(timeout=60)
+    os.close(ours)
+    return shown.decode().replace("\r", ""), process.returncode
+
+
+def test_a_terminal_is_asked_for_prompts_until_it_ends(folder):
+    expected = run("generate", folder / "run", "--prompt", "import torch", *GREEDY)[0]
+    shown, status = converse(folder / "run", [b"import torch\n", b"def\n", b"\x04"], *GREEDY)
+    assert status == 0
+    assert "Each line is continued; an empty one begins a new document" in shown
+    assert f"> |import torch\n{expected}> |def\n" in shown, shown
+    shown, _ = converse(folder / "run", [b"def\n", b"def\n", b"\x04"], "--tokens", "24")
+    first, second = shown.split("> |def\n")[1:3]
+    assert first.partition("> ")[0] != second.partition("> ")[0]  # another seed
 
 
 def make_bad(folder):

@@ -109,6 +109,14 @@ def test_an_interrupted_call_goes_on_and_ends_with_the_same_losses(pool, corpus,
                       for name, result in results(pool).items()}
 
 
+def test_side_by_side_the_results_are_the_same(pool, corpus, tmp_path):
+    run(*arguments("table2", tmp_path, "--data", corpus, "--jobs", "2"))
+    stable = [{name: (result["key"], result["summary"]["val_loss"], result["summary"]["final_weights"], result["curves"]["val"]["loss"])
+               for name, result in results(folder).items()} for folder in (pool, tmp_path)]
+    assert stable[0] == stable[1]
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
 def test_the_time_is_kept(corpus, tmp_path):
     long = [*TINY, "train.steps=100000"]
     begin = time.monotonic()

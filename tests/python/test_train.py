@@ -227,6 +227,7 @@ def test_a_signal_saves_and_ends_the_run(settings, tmp_path, whole, number):
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + number, errors
     assert "--resume" in output
+    assert errors.count("stopping: the run is saved after this step; Ctrl-C again ends it at once, unsaved\n") == 1
     assert json.loads((out / "summary.json").read_text())["status"] == "interrupted"
     assert newest(out).name == f"step-{len(json_lines(out / 'metrics.jsonl')):08d}"
 
@@ -267,6 +268,56 @@ def test_training_goes_on_without_a_screen(settings, tmp_path, whole, screen):
     redirection = {"closed": "2>&- >&-", "a pipe that ends": "2>&1 | true", "full": "2>/dev/full >/dev/full"}[screen]
     subprocess.run(["bash", "-c", f"set -o pipefail; {words} {redirection}"], check=True, env=program.ENVIRONMENT, timeout=60)
     assert_same_run(folder, out)
+
+
+def test_a_dry_run_says_what_a_run_would_need_and_writes_nothing(settings, corpus, tmp_path):
+    given = tmp_path / "given.toml"
+    given.write_text("[train]\neval_every = 6\n")
+    changes = {"data__cache": "auto", "data__vocab": 280}
+    arguments = [*settings(tmp_path / "run", **changes), "--config", given, "--dry-run"]
+    before = contents(tmp_path), contents(corpus)
+    output, errors = run(*arguments)
+    assert (contents(tmp_path), contents(corpus)) == before
+    lines = errors.splitlines()
+    assert all(len(line) <= 80 for line in lines) and [line.split()[0] for line in lines] == ["data", "model", "device", "rates", "steps", "needs"]
+    assert re.fullmatch(r"data    about [\d,]+ tokens an epoch, [\d,]+ held out, vocabulary 280", lines[0])
+    assert re.fullmatch(r"model   demo, [\d,]+ parameters, 15,360 in hidden matrices", lines[1])
+    assert lines[3] == "rates   PRISM 0.02, AdamW 0.005 for the rest, cosine after 4 steps of warm-up"
+    assert re.fullmatch(r"steps   24 of 4 × 16 tokens: 1,536 tokens, about 0\.\d+ epochs", lines[4])
+    assert re.fullmatch(r"needs   about \S+ s, \S+ MB of memory, \S+ (k|M)B of disk", lines[5])
+    assert re.search(r'^layers = 2 +# --set$', output, re.MULTILINE)
+    assert re.search(r'^head_dim = 8 +# default, from "auto"$', output, re.MULTILINE)
+    assert re.search(rf"^eval_every = 8 +# --set$", output, re.MULTILINE)  # over the file
+    assert re.search(r"^clip = 1.0 +# default$", output, re.MULTILINE)
+    resolved = tmp_path / "resolved.toml"
+    resolved.write_text(output)
+    again, _ = run("train", "--config", resolved, "--out", tmp_path / "run", "--dry-run")
+    values = [re.sub(" +#.*", "", text) for text in (output, again)]
+    assert values[0] == values[1]
+
+
+def test_the_same_lines_open_a_run(settings, whole, tmp_path):
+    folder, _ = whole
+    dry = run(*settings(tmp_path / "run"), "--dry-run")[1].splitlines()
+    real = run(*settings(tmp_path / "run"))[1].splitlines()
+    data = json.loads((folder / "summary.json").read_text())["data"]
+    assert dry[0] == f"data    {data['train_tokens']:,} tokens an epoch, {data['val_tokens']:,} held out, vocabulary 300"  # counted: the cache has the shards
+    assert [line for line in dry if not line.startswith("needs")] == [line for line in real if line in dry and not line.startswith("needs")]
+    assert any(line.startswith("needs   about") for line in real)
+
+
+def test_days_of_training_are_announced_before_they_begin(settings, tmp_path):
+    large = {"model__layers": 20, "model__width": 512, "model__mlp": 1408, "train__context": 512, "train__batch": 64, "train__steps": 1000000}
+    _, errors = run(*settings(tmp_path / "run", **large), "--dry-run")
+    assert re.search(r"^warning: this will take about \d+ d \d+ h on this machine; a smaller model.preset, a GPU or fewer train.steps ", errors, re.MULTILINE), errors
+
+
+def test_the_default_warm_up_fits_short_runs(settings, tmp_path):
+    for steps, warmup in ((3, 0), (20, 2), (500, 50), (1000, 100), (5000, 100)):
+        output, _ = run(*settings(tmp_path / "run", train__steps=steps, schedule__warmup="auto"), "--dry-run")
+        assert re.search(rf'^warmup = {warmup} +# --set, from "auto"$', output, re.MULTILINE), output
+    _, errors = run(*settings(tmp_path / "run", train__steps=20, schedule__warmup=20), "--dry-run", status=2)
+    assert "schedule.warmup: expected fewer than train.steps = 20, got 20" in errors
 
 
 def test_resuming_without_a_configuration_takes_that_of_the_run(settings, tmp_path, whole):
@@ -416,15 +467,15 @@ def test_one_plain_text_file_trains_and_the_log_says_what_is_held_out(settings, 
     text.write_bytes(b"the small cat sees the large dog\n" * 300 + b"caf\xe9\n")
     (tmp_path / "rows.jsonl").write_text('{"text": null}\n{"text": "' + "a bird likes the red tree " * 100 + '"}\n')
     _, errors = run(*settings(tmp_path / "run", data__path=text, data__cache="auto", train__steps=6, data__vocab=270))
-    assert re.search(r"^text: the text is one document, without separators: its end \(\S+ \S+\) is held out$", errors, re.MULTILINE), errors
-    assert "text: 1 places that are not UTF-8 replaced by U+FFFD\n" in errors
+    assert re.search(r"^text    the text is one document, without separators: its end \(\S+ \S+\) is held out$", errors, re.MULTILINE), errors
+    assert "text    U+FFFD replaces what is not UTF-8, in 1 place\n" in errors
     val = json.loads((tmp_path / "run/data/val.json").read_text())
     assert val["text_bytes"] == pytest.approx(0.1 * text.stat().st_size, abs=40)
     _, errors = run("train", "--config", tmp_path / "run/config.toml", "--out", tmp_path / "new", "--set", "train.batch=5000", status=2)
     assert "train.batch: expected at least 80000 training tokens, one step's 5000 sequences of 16, got " in errors
     assert not (tmp_path / "new/config.toml").exists()
     _, errors = run(*settings(tmp_path / "both", data__path=f"{text},{tmp_path / 'rows.jsonl'}", data__cache="auto", train__steps=6, data__vocab=270, data__held_out="auto"))
-    assert "text: 1 rows without text (null) left out\n" in errors and "without separators" not in errors
+    assert "text    null left out in 1 row\n" in errors and "without separators" not in errors
 
 
 def test_documents_end_with_the_token_that_is_named(settings, corpus, tmp_path):
@@ -549,3 +600,17 @@ def test_resuming_with_other_settings_is_refused_by_key(settings, whole, tmp_pat
 def test_the_reference_of_the_configuration_is_the_one_the_program_prints():
     output, _ = run("train", "--list-keys")
     assert (ROOT / "docs/configuration.md").read_text() == output, "run: prism train --list-keys > docs/configuration.md"
+
+
+def test_the_ten_lines_of_the_documents_work_as_they_stand(tmp_path):
+    text = (ROOT / "docs/training.md").read_text()
+    block = re.search(r"in ten lines\n.*?```bash\n(.*?)```", text, re.DOTALL).group(1)
+    (tmp_path / "mine.txt").write_text("\n".join(path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))))
+    environment = {**program.ENVIRONMENT, "PATH": f"{program.BUILD}:{os.environ['PATH']}"}
+    result = subprocess.run(["bash", "-e", "-c", block], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=200)
+    assert result.returncode == 0, result.stderr
+    assert len(block.split("END\n")[1].splitlines()) + 5 <= 10
+    summary = json.loads((tmp_path / "runs/mine/summary.json").read_text())
+    assert summary["status"] == "finished" and summary["step"] == 60 and summary["loss"] < summary["first_loss"] - 0.5
+    assert re.search(r"^  bits per byte  \d\.\d{4}$", result.stdout, re.MULTILINE), result.stdout
+    assert "\nThe" in result.stdout and (tmp_path / "mine-hf/model.safetensors").exists()

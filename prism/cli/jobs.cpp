@@ -1,0 +1,324 @@
+#include "prism/cli/jobs.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <thread>
+
+#include "prism/cli/interrupt.h"
+#include "prism/cli/numbers.h"
+#include "prism/cli/terminal.h"
+#include "prism/io/atomic_file.h"
+#include "prism/io/error.h"
+#include "prism/io/file.h"
+#include "prism/io/json.h"
+#include "prism/text/tokenizer.h"
+#include "prism/train/config.h"
+#include "prism/train/machine.h"
+
+namespace prism::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr int kWrongInput = 2;
+
+// A folder that is removed again.
+class ScratchFolder {
+ public:
+  ScratchFolder() {
+    auto name = (fs::temp_directory_path() / "prism-jobs-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) io::throw_system_error("make", name, errno);
+    path_ = name;
+  }
+  ~ScratchFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+// Every key that was given, with its origin, so that messages are the same in the other process.
+json settings_of(const io::Config& config) {
+  json settings = json::array();
+  for (const auto& key : config.table().keys()) {
+    const auto& name = key.name();
+    if (config.is_given(name) && !name.starts_with("compare."))
+      settings.push_back({name, config.value(name), config.origin(name)});
+  }
+  return settings;
+}
+
+// The GPUs that processes take in turn; one where the configuration names a device.
+std::vector<std::string> gpus(const io::Config& config) {
+  std::vector<std::string> names;
+  const auto device = config.string("run.device");
+  if ((device != "auto" && device != "cuda") || !at::globalContext().hasCUDA()) return names;
+  const auto count = static_cast<size_t>(at::detail::getCUDAHooks().deviceCount());
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  std::string list = visible == nullptr ? "" : visible;
+  for (size_t i = 0; i < count; ++i) {
+    if (visible == nullptr) {
+      names.push_back(std::to_string(i));
+      continue;
+    }
+    const auto comma = std::min(list.find(','), list.size());
+    names.push_back(list.substr(0, comma));
+    list.erase(0, comma + 1);
+  }
+  return names;
+}
+
+// One process, and what it has said so far.
+class Process {
+ public:
+  Process(const fs::path& file, const fs::path& errors, const std::string& gpu) : errors_(errors) {
+    std::vector<std::string> words = {"prism", "train", "--job", file.string()};
+    std::vector<char*> argv;
+    for (auto& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    std::vector<std::string> variables;
+    if (!gpu.empty()) variables.push_back("CUDA_VISIBLE_DEVICES=" + gpu);
+    for (char** variable = environ; *variable != nullptr; ++variable) variables.emplace_back(*variable);
+    std::vector<char*> envp;  // of equal names the first counts
+    for (auto& variable : variables) envp.push_back(variable.data());
+    envp.push_back(nullptr);
+    std::array<int, 2> ends{};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) io::throw_system_error("make a pipe to", "/proc/self/exe", errno);
+    const io::FileDescriptor error_file(errors, O_WRONLY | O_CREAT | O_TRUNC);
+    pid_ = ::fork();
+    if (pid_ == 0) {    // between fork and exec, only calls that are safe in a copy of one thread
+      ::setpgid(0, 0);  // Ctrl-C reaches this program alone, which tells the others once
+      ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+      ::dup2(ends[1], STDOUT_FILENO);
+      ::dup2(error_file.get(), STDERR_FILENO);
+      ::execve("/proc/self/exe", argv.data(), envp.data());
+      ::_exit(127);
+    }
+    ::close(ends[1]);
+    output_ = ends[0];
+    if (pid_ < 0) io::throw_system_error("start", "/proc/self/exe", errno);
+  }
+  ~Process() {
+    if (output_ >= 0) ::close(output_);
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGTERM);
+    wait();
+  }
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  int output() const { return output_; }
+  void stop() const { ::kill(pid_, SIGTERM); }
+
+  // Reads what is there and calls `line` for each whole line; false at the end.
+  template <typename Line>
+  bool read(const Line& line) {
+    std::array<char, 4096> buffer{};
+    const auto got = ::read(output_, buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) return true;
+    if (got <= 0) return false;
+    text_.append(buffer.data(), static_cast<size_t>(got));
+    for (size_t end; (end = text_.find('\n')) != std::string::npos; text_.erase(0, end + 1))
+      line(io::parse_json(text_.substr(0, end), "a run"));
+    return true;
+  }
+
+  int wait() {  // its exit status; 128 + the signal that ended it
+    int status = 0;
+    while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+    }
+    pid_ = 0;
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  }
+
+  std::string message() const {  // the last line of its errors
+    auto text = io::read_file(errors_);
+    while (!text.empty() && text.back() == '\n') text.pop_back();
+    const auto begin = text.rfind('\n');
+    text = begin == std::string::npos ? text : text.substr(begin + 1);
+    return text.starts_with("prism train: ") ? text.substr(13) : text;
+  }
+
+ private:
+  pid_t pid_ = 0;
+  int output_ = -1;
+  fs::path errors_;
+  std::string text_;
+};
+
+struct Running {
+  size_t job;
+  size_t slot;
+  std::unique_ptr<Process> process;
+  double fraction = 0;  // of its steps
+};
+
+class Jobs {
+ public:
+  Jobs(const std::vector<Job>& jobs, const train::Dataset& dataset, const JobsOptions& options)
+      : jobs_(jobs), options_(options), gpus_(gpus(jobs.front().config)) {
+    dataset.tokenizer.save(scratch_.path() / "tokenizer.json");
+    for (size_t i = 0; i < static_cast<size_t>(options.at_a_time); ++i) slots_.push_back(i);
+  }
+
+  bool operator()() {
+    while (next_ < jobs_.size() || !running_.empty()) {
+      while (!stopped_ && next_ < jobs_.size() && !slots_.empty()) begin();
+      if (!stopped_ && should_stop()) stop();
+      if (stopped_ && running_.empty()) break;
+      listen();
+      report();
+    }
+    return !stopped_;
+  }
+
+ private:
+  bool should_stop() const {
+    return (options_.stop != nullptr && *options_.stop != 0) || (options_.out_of_time && options_.out_of_time());
+  }
+
+  void stop() {
+    stopped_ = true;
+    for (const auto& running : running_) running.process->stop();
+  }
+
+  void begin() {
+    const auto& job = jobs_[next_];
+    const auto file = scratch_.path() / fmt::format("{}.json", next_);
+    const json object = {{"settings", settings_of(job.config)},
+                         {"tokenizer", (scratch_.path() / "tokenizer.json").string()},
+                         {"data", fs::absolute(options_.data).string()}};
+    io::write_file_atomically(file, object.dump());
+    const auto slot = slots_.front();
+    slots_.pop_front();
+    const auto gpu = gpus_.size() > 1 ? gpus_[slot % gpus_.size()] : "";
+    running_.push_back({next_, slot, std::make_unique<Process>(file, fs::path(file).replace_extension("err"), gpu)});
+    ++next_;
+  }
+
+  void listen() {
+    std::vector<pollfd> files;
+    for (const auto& running : running_) files.push_back({running.process->output(), POLLIN, 0});
+    if (::poll(files.data(), files.size(), /*ms=*/100) <= 0) return;
+    for (size_t i = files.size(); i-- > 0;) {
+      if (files[i].revents == 0) continue;
+      auto& running = running_[i];
+      if (!running.process->read([&](const json& line) { take(running, line); })) end(i);
+    }
+  }
+
+  void take(Running& running, const json& line) {
+    const auto& name = jobs_[running.job].name;
+    if (line.contains("note")) options_.line->note(name + ": " + line.at("note").get<std::string>());
+    if (!line.contains("step")) return;
+    running.fraction = line.at("step").get<double>() / line.at("steps").get<double>();
+    last_ =
+        fmt::format("{}  step {}/{}  loss {:.3f}", name, line.at("step").get<int64_t>(),
+                    line.at("steps").get<int64_t>(), line.at("loss").is_number() ? line.at("loss").get<double>() : NAN);
+  }
+
+  void end(size_t index) {
+    auto running = std::move(running_[index]);
+    running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(index));
+    slots_.push_back(running.slot);
+    const int status = running.process->wait();
+    if (status == 0) {
+      ++done_;
+      return;
+    }
+    if (stopped_ && status > 128) return;  // saved
+    const auto message = fmt::format("{}: {}", jobs_[running.job].name, running.process->message());
+    if (status == kWrongInput) throw Error(message);
+    throw std::runtime_error(status > 128 ? fmt::format("{}: ended by signal {}", jobs_[running.job].name, status - 128)
+                                          : message);
+  }
+
+  void report() {
+    if (!options_.line->due()) return;
+    double done = static_cast<double>(done_);
+    for (const auto& running : running_) done += running.fraction;
+    const auto left = pace_.seconds_left(done, static_cast<double>(jobs_.size()));
+    options_.line->update(fmt::format("{} of {} done, {} at a time  ETA {}  {}", done_,
+                                      io::counted(static_cast<int64_t>(jobs_.size()), "run"), running_.size(),
+                                      in_time(left), last_));
+  }
+
+  const std::vector<Job>& jobs_;
+  const JobsOptions& options_;
+  std::vector<std::string> gpus_;
+  ScratchFolder scratch_;
+  std::deque<size_t> slots_;  // free ones
+  std::vector<Running> running_;
+  size_t next_ = 0, done_ = 0;
+  bool stopped_ = false;
+  std::string last_;
+  Pace pace_;
+};
+
+}  // namespace
+
+bool run_jobs(const std::vector<Job>& jobs, const train::Dataset& dataset, const JobsOptions& options) {
+  return jobs.empty() || Jobs(jobs, dataset, options)();
+}
+
+int run_job(const fs::path& file) {
+  const auto object = io::parse_json(io::read_file(file), file.string());
+  auto config = train::make_config();
+  for (const auto& setting : object.at("settings"))
+    config.assign(setting.at(0).get<std::string>(), setting.at(1), setting.at(2).get<std::string>());
+  const auto tokenizer =
+      text::Tokenizer::load(object.at("tokenizer").get<std::string>()).with_end_of_text(config.string("data.eos"));
+  const auto dataset = train::open_prepared(config, tokenizer, object.at("data").get<std::string>());
+  const Interrupt interrupt;
+  const auto tell = [](const json& line) {
+    say(stdout, line.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+  };
+  train::RunOptions run;
+  run.resume = true;
+  run.stop = &interrupt.signal();
+  run.note = [&](const std::string& text) { tell({{"note", text}}); };
+  run.progress = [&, last = std::chrono::steady_clock::time_point()](const train::RunProgress& p) mutable {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last < std::chrono::milliseconds(200)) return;
+    last = now;
+    tell({{"step", p.step}, {"steps", p.steps}, {"loss", p.loss}});
+  };
+  const auto result = train::run(config, dataset, run);
+  if (result.status == train::RunStatus::kInterrupted) return 128 + interrupt.signal();
+  if (result.status == train::RunStatus::kDiverged) tell({{"note", "diverged; " + result.diagnosis}});
+  return 0;
+}
+
+std::string jobs_remark(const io::Config& config, int64_t at_a_time) {
+  if (!train::device_of(config.string("run.device")).is_cpu()) return "";
+  const auto given = config.integer("run.threads");
+  const int64_t threads = given > 0 ? given : at::get_num_threads(), cores = std::thread::hardware_concurrency();
+  if (threads * at_a_time <= cores) return "";
+  return fmt::format(
+      "{} runs at a time with {} each on {}: run.threads = {} would be faster (its results differ in the last digits)",
+      at_a_time, io::counted(threads, "thread"), io::counted(cores, "core"), std::max<int64_t>(1, cores / at_a_time));
+}
+
+}  // namespace prism::cli
