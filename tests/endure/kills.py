@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Kills training runs at random moments until each has ended: every end must be that of a run nobody interrupted.
 
-A run builds its own data, so kills fall into that too. Half of the moments are drawn from the whole time of a run; the rest
-wait until a file of the data or a checkpoint is being written. Three of four signals are SIGKILL, the others SIGTERM, SIGINT
+A run builds its own data, so kills fall into that too. Half of the moments are drawn from the processor time of a whole run, so
+that a busy machine does not shift them to the start; the rest wait until a file of the data or a checkpoint is being written. Three of four signals are SIGKILL, the others SIGTERM, SIGINT
 and SIGHUP, on which a run that trains must save and end with 128 + the signal."""
 
+import pathlib
 import re
 import shutil
 import signal
@@ -25,8 +26,16 @@ def snapshot(run):
     return {"unfinished": {*run.glob(DATA), *run.glob(CHECKPOINT)}, "metrics": metrics.stat().st_size if metrics.exists() else 0}
 
 
+def processor_seconds(pid):
+    """Of the main thread, which does nearly all of the work; 0 once it has ended."""
+    try:
+        return int(pathlib.Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
+
+
 def choose_moment(generator, run, seconds):
-    """Returns (seconds at most to wait, the unfinished file to wait for before that, seconds to wait after it)."""
+    """Returns (processor seconds to let pass, the unfinished file to wait for before that, seconds to wait after it)."""
     if generator.random() < 0.5:
         return generator.uniform(0, seconds), None, 0
     return seconds, CHECKPOINT if (run / "data/train.json").exists() else DATA, generator.uniform(0, 0.004)
@@ -35,8 +44,7 @@ def choose_moment(generator, run, seconds):
 def wait(process, run, moment, before):
     """False where the process ends first."""
     longest, pattern, after = moment
-    end = time.monotonic() + longest
-    while process.poll() is None and time.monotonic() < end:
+    while process.poll() is None and processor_seconds(process.pid) < longest:
         if pattern and set(run.glob(pattern)) - before["unfinished"]:
             break
         time.sleep(0.0005)
@@ -99,9 +107,11 @@ def main():
         settings = {**harness.SMALL, "data.path": text, "train.steps": 40, "checkpoint.every": 2}
         whole = driver.folder / "whole"
         program.run(*harness.train(whole, settings))
-        begin = time.monotonic()
-        program.run(*harness.train(driver.folder / "timed", settings))
-        seconds = time.monotonic() - begin
+        process, seconds = program.start(*harness.train(driver.folder / "timed", settings)), 0.0
+        while process.poll() is None:
+            seconds = max(seconds, processor_seconds(process.pid))
+            time.sleep(0.001)
+        process.communicate()
         kills, runs = 0, 0
         while not driver.done(kills):
             run = driver.folder / f"run-{runs}"

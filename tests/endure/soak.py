@@ -14,6 +14,7 @@ import json
 import pathlib
 import shutil
 import signal
+import statistics
 import subprocess
 import time
 
@@ -31,6 +32,7 @@ MODELS = {
 }  # fmt: skip
 TOLERANCE = 0.01
 SETTLE = 60  # seconds after which a process's memory must stay as it is
+SAMPLES = 10  # whose median counts, at either end
 MEGABYTE = 2**20
 
 
@@ -98,7 +100,8 @@ class Process:
         values = [(age, sample[column]) for age, *sample in self.samples if age >= SETTLE and sample[column] is not None]
         if len(values) < 2 or values[-1][0] < SETTLE + 5:
             return None
-        first, last = values[0][1], values[-1][1]
+        sizes = [value for _, value in values]  # one sample may fall into a checkpoint or an evaluation
+        first, last = statistics.median(sizes[:SAMPLES]), statistics.median(sizes[-SAMPLES:])
         return first, last, last / first - 1
 
 
