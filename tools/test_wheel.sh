@@ -17,9 +17,9 @@ if [[ -n ${TORCH:-} ]]; then
   "${pip[@]}" install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "$TORCH"
   "${pip[@]}" install "$out"/prism_optim-*.whl accelerate lightning numpy transformers
 else
+  "${pip[@]}" install --no-deps "$out"/prism_optim-*.whl
   site=$("$out/env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$site/packages.pth"
-  "${pip[@]}" install --no-deps "$out"/prism_optim-*.whl
 fi
 
 cp -r examples "$out/examples"
