@@ -63,7 +63,7 @@ int compare_optimizers(const ConfigOptions& options) {
   ProgressLine line;
   const auto dataset = open_dataset(config, line, compare::check_folder(plan));
   announce(plan, dataset, line);
-  const Interrupt interrupt("stopping: the run is saved after this step; Ctrl-C again ends it at once, unsaved");
+  const Interrupt interrupt(kSavesRun);
   compare::CompareOptions run;
   run.stop = &interrupt.signal();
   run.command = command_text(options);

@@ -123,7 +123,7 @@ int make_runs(const ReproduceOptions& options, const std::vector<Experiment>& ex
   const auto dataset = open_dataset(config, line);
   setup = reproduce::setup_of(experiments, dataset);
   check_epochs(experiments, pool, dataset, *setup, options.epochs);
-  const Interrupt interrupt("stopping: the run is saved after this step; Ctrl-C again ends it at once, unsaved");
+  const Interrupt interrupt(kSavesRun);
   reproduce::RunnerOptions run;
   run.stop = &interrupt.signal();
   run.seconds = 60 * options.minutes;

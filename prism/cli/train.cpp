@@ -122,7 +122,7 @@ int train(const TrainOptions& options) {
   if (options.dry_run) return dry_run(config, line);
   const auto dataset = open_dataset(config, line, train::trained_data(folder));
   announce(completed(config, dataset.tokenizer.size()), train::size_of(dataset), line);
-  const Interrupt interrupt("stopping: the run is saved after this step; Ctrl-C again ends it at once, unsaved");
+  const Interrupt interrupt(kSavesRun);
   train::RunOptions run;
   run.resume = options.resume;
   run.stop = &interrupt.signal();

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "prism/data/output_folder.h"
 #include "prism/io/atomic_file.h"
@@ -37,6 +38,37 @@ model::Qwen2 make_model(const io::Config& config, const Dataset& dataset, at::De
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
+// Lines of metrics.jsonl for the page of a run that goes on: all at first, then every second, every fourth, and so on,
+// so that a run of any length takes the same memory.
+class ThinnedLines {
+ public:
+  void add(const nlohmann::json& line) {
+    if (seen_++ % stride_ != 0) return;
+    lines_.push_back(line);
+    if (lines_.size() < kMost) return;
+    for (size_t i = 0; 2 * i < lines_.size(); ++i) lines_[i] = std::move(lines_[2 * i]);
+    lines_.resize((lines_.size() + 1) / 2);
+    stride_ *= 2;
+  }
+  const std::vector<nlohmann::json>& lines() const { return lines_; }
+
+ private:
+  static constexpr size_t kMost = 1024;
+  std::vector<nlohmann::json> lines_;
+  int64_t seen_ = 0, stride_ = 1;
+};
+
+// The lines of both, each step once, in order.
+std::vector<nlohmann::json> merged(const ThinnedLines& left, const ThinnedLines& right) {
+  std::map<int64_t, nlohmann::json> by_step;
+  for (const auto* lines : {&left.lines(), &right.lines()}) {
+    for (const auto& line : *lines) by_step.emplace(line.at("step").get<int64_t>(), line);
+  }
+  std::vector<nlohmann::json> result;
+  for (auto& [step, line] : by_step) result.push_back(std::move(line));
+  return result;
+}
+
 class Run {
  public:
   Run(const io::Config& config, const Dataset& dataset, const RunOptions& options)
@@ -54,6 +86,7 @@ class Run {
     reset_peak_memory(device);
     trainer_.emplace(*config_, dataset, make_model(*config_, dataset, device));
     left_.emplace(*config_, trainer_->eval_sequences());
+    state_bytes_ = state_bytes(trainer_->optimizer());  // copies the state, so it is asked once
   }
 
   RunResult operator()() {
@@ -88,6 +121,7 @@ class Run {
     metrics_.emplace(folder_, state_.step,
                      MetricsWriter::Files{config_->boolean("metrics.csv"), config_->boolean("metrics.tensorboard")});
     for (const auto& line : io::read_json_lines(folder_ / "metrics.jsonl")) {
+      remember(line);
       if (line.contains("val_loss"))
         judge(line.at("val_loss").is_number() ? line.at("val_loss").get<double>() : kInfinity);
     }
@@ -137,6 +171,15 @@ class Run {
         "warning: with train.steps = {} in place of {} the learning rate jumps from {:.4g} at step {} to {:.4g} "
         "at step {}; it goes on smoothly where schedule.kind is constant, or wsd before its decay",
         steps, *old_steps_, was(state_.step) * lr, state_.step, is(state_.step + 1) * lr, state_.step + 1));
+  }
+
+  void remember(nlohmann::json line) {
+    for (const char* unused : {"norms", "batch", "culprit"}) line.erase(unused);
+    for (auto& value : line) {  // as the file has it
+      if (value.is_number_float() && !std::isfinite(value.get<double>())) value = nullptr;
+    }
+    steps_.add(line);
+    if (line.contains("val_loss")) evaluations_.add(line);
   }
 
   // Keeps count of evaluations without a better held-out loss; true for a better one.
@@ -197,8 +240,12 @@ class Run {
     if (!record.skipped && due(step, "metrics.spectra_every"))
       timed(TimeLeft::kSpectra, "recording spectra", [&] { metrics_->write(step, trainer_->spectra()); });
     metrics_->write(record);
+    remember(to_json(record));
     if (!last && due(step, "checkpoint.every")) save();
-    if (!last && record.val_loss) write_live_page();
+    if (!last && record.val_loss) {
+      doing(fmt::format("step {}: writing the page", step));
+      write_page_so_far();
+    }
     report(record);
     return record;
   }
@@ -256,20 +303,18 @@ class Run {
     result.step = state_.step;
     doing("writing the summary and the page");
     check_end(result);
-    result.summary = summarize(folder_, *trainer_, dataset_, state_, result);
+    const auto metrics = io::read_json_lines(folder_ / "metrics.jsonl");
+    result.summary = summarize(metrics, *trainer_, dataset_, state_, result, state_bytes_);
     io::write_file_atomically(folder_ / "summary.json", result.summary.dump(2) + "\n");
     write_run_page(folder_, result.summary);
     return result;
   }
 
-  // Reads all metrics, so a run of very many short steps leaves it out now and then.
-  void write_live_page() {
-    if (page_seconds_ > 1 && page_seconds_ > 0.02 * state_.seconds) return;
-    doing(fmt::format("step {}: writing the page", state_.step));
+  void write_page_so_far() {
     RunResult so_far;
     so_far.status = RunStatus::kRunning;
-    page_seconds_ +=
-        seconds_of([&] { write_run_page(folder_, summarize(folder_, *trainer_, dataset_, state_, so_far)); });
+    const auto lines = merged(steps_, evaluations_);
+    write_live_page(folder_, summarize(lines, *trainer_, dataset_, state_, so_far, state_bytes_), lines);
   }
 
   template <typename Work>
@@ -308,12 +353,13 @@ class Run {
   std::optional<Trainer> trainer_;
   std::optional<MetricsWriter> metrics_;
   RunState state_;
+  int64_t state_bytes_ = 0;  // of the optimizer
   int64_t saved_step_ = 0;
   std::optional<int64_t> old_steps_;  // of the run that is resumed
   std::optional<double> last_val_loss_;
   double best_val_loss_ = kInfinity;
   int64_t worse_ = 0;  // evaluations since it
-  double page_seconds_ = 0;
+  ThinnedLines steps_, evaluations_;
   std::optional<TimeLeft> left_;
   bool reported_ = false;  // a step of this call
 };

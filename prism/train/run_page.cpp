@@ -104,10 +104,12 @@ std::string optimizer_label(const std::string& name) {
   return found == labels.end() ? name : found->second;
 }
 
-json page_run(const fs::path& folder, const json& summary) {
-  const auto config = *stored_config(folder);
+namespace {
+
+json run_entry(const fs::path& folder, const json& summary, const io::Config& config, const std::vector<json>& metrics,
+               json spectra) {
   json train = json::object(), val = json::object(), norms = json::object();
-  for (const auto& line : io::read_json_lines(folder / "metrics.jsonl")) {
+  for (const auto& line : metrics) {
     add_point(train, line, "loss");
     if (line.contains("val_loss")) add_point(val, line, "val_loss");
     if (line.contains("weight_norm")) {
@@ -118,13 +120,24 @@ json page_run(const fs::path& folder, const json& summary) {
   json run = {{"lr", config.real("optimizer.lr")},    {"seed", config.integer("train.seed")},
               {"status", summary.at("status")},       {"loss", summary.at("loss")},
               {"val_loss", summary.at("val_loss")},   {"seconds", summary.at("timing").at("seconds")},
-              {"folder", folder.filename().string()}, {"spectra", page_spectra(folder, config)}};
+              {"folder", folder.filename().string()}, {"spectra", std::move(spectra)}};
   if (summary.at("status") != "finished") run["stopped_step"] = summary.at("step");
   if (!train.empty()) run["train"] = std::move(train);
   if (!val.empty()) run["val"] = std::move(val);
   if (!norms.empty()) run["norms"] = std::move(norms);
   report::thin_run(run);
   return run;
+}
+
+json whole_entry(const fs::path& folder, const json& summary, const io::Config& config) {
+  return run_entry(folder, summary, config, io::read_json_lines(folder / "metrics.jsonl"),
+                   page_spectra(folder, config));
+}
+
+}  // namespace
+
+json page_run(const fs::path& folder, const json& summary) {
+  return whole_entry(folder, summary, *stored_config(folder));
 }
 
 json page_routing(const json& summary, const std::string& optimizer_id) {
@@ -163,12 +176,12 @@ json page_facts(const json& summary) {
   return {{{"title", "Machine"}, {"rows", machine}}, {{"title", "Corpus"}, {"rows", corpus}}};
 }
 
-json page_document(const fs::path& folder, const json& summary) {
-  const auto config = *stored_config(folder);
+namespace {
+
+json document_of(const fs::path& folder, const json& summary, const io::Config& config, json run) {
   const auto name = config.string("optimizer.name");
   const auto label = optimizer_label(name);
   const auto& timing = summary.at("timing");
-  auto run = page_run(folder, summary);
   run["optimizer"] = name;
   run["best"] = true;
   return {{"kind", "train"},
@@ -192,6 +205,19 @@ json page_document(const fs::path& folder, const json& summary) {
           {"facts", page_facts(summary)},
           {"config", config.to_toml()},
           {"command", fmt::format("prism train --config {} --out NEW_FOLDER", (folder / "config.toml").string())}};
+}
+
+}  // namespace
+
+json page_document(const fs::path& folder, const json& summary) {
+  const auto config = *stored_config(folder);
+  return document_of(folder, summary, config, whole_entry(folder, summary, config));
+}
+
+void write_live_page(const fs::path& folder, const json& summary, const std::vector<json>& metrics) {
+  const auto config = *stored_config(folder);
+  report::Page(document_of(folder, summary, config, run_entry(folder, summary, config, metrics, json::array())))
+      .write(folder / "report.html");
 }
 
 void write_run_page(const fs::path& folder, const json& summary) {

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 namespace prism::train {
 
@@ -20,7 +21,10 @@ nlohmann::json read_summary(const std::filesystem::path& folder);
 // How people write the name of an optimizer: "PRISM", "AdamW", "Muon" …
 std::string optimizer_label(const std::string& name);
 
-// report.html, whole at any moment, from the folder and what summary.json says or will say.
+// Write report.html, which is whole at any moment: of a run that has ended, and of one that goes on, from some lines of
+// metrics.jsonl and without spectra, so that it takes no longer the longer the run is.
 void write_run_page(const std::filesystem::path& folder, const nlohmann::json& summary);
+void write_live_page(const std::filesystem::path& folder, const nlohmann::json& summary,
+                     const std::vector<nlohmann::json>& metrics);
 
 }  // namespace prism::train

@@ -26,9 +26,9 @@ struct Course {
   json val_loss, best_val_loss;
 };
 
-Course course_of(const std::filesystem::path& metrics) {
+Course course_of(const std::vector<json>& metrics) {
   Course course;
-  for (const auto& line : io::read_json_lines(metrics)) {
+  for (const auto& line : metrics) {
     if (line.at("loss").is_number() && !line.value("skipped", false)) course.losses.push_back(line.at("loss"));
     course.step_ms.push_back(line.at("step_ms"));
     course.optimizer_ms.push_back(line.at("optimizer_ms"));
@@ -99,9 +99,9 @@ const char* word(RunStatus status) {
   return "";
 }
 
-json summarize(const std::filesystem::path& folder, const Trainer& trainer, const Dataset& dataset,
-               const RunState& state, const RunResult& result) {
-  const auto course = course_of(folder / "metrics.jsonl");
+json summarize(const std::vector<json>& metrics, const Trainer& trainer, const Dataset& dataset, const RunState& state,
+               const RunResult& result, int64_t optimizer_state_bytes) {
+  const auto course = course_of(metrics);
   const auto& model = trainer.model().config();
   const double step_ms = median(course.step_ms), optimizer_ms = median(course.optimizer_ms);
   json summary = {{"status", word(result.status)},
@@ -114,7 +114,7 @@ json summarize(const std::filesystem::path& folder, const Trainer& trainer, cons
                   {"skipped", state.skipped},
                   {"parameters", model.parameters()},
                   {"matrix_parameters", model.matrix_parameters()},
-                  {"optimizer_state_bytes", state_bytes(trainer.optimizer())},
+                  {"optimizer_state_bytes", optimizer_state_bytes},
                   {"initial_weights", state.initial_weights},
                   {"batches", state.batches},
                   {"routing", routing_of(trainer.optimizer().routing())},

@@ -227,7 +227,7 @@ def test_a_signal_saves_and_ends_the_run(settings, tmp_path, whole, number):
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + number, errors
     assert "--resume" in output
-    assert errors.count("stopping: the run is saved after this step; Ctrl-C again ends it at once, unsaved\n") == 1
+    assert errors.count("stopping: the run is saved after this step; Ctrl-C again ends at once, unsaved\n") == 1
     assert json.loads((out / "summary.json").read_text())["status"] == "interrupted"
     assert newest(out).name == f"step-{len(json_lines(out / 'metrics.jsonl')):08d}"
 
