@@ -12,21 +12,6 @@ from typing import Any
 
 import torch
 
-CLASSES = {
-    "prism": ("Prism", "PRISM: Muon's spectral descent, with directions damped by the noise of their gradients. For matrices."),
-    "muon": ("Muon", "Muon: spectral descent on the momentum; Prism with gamma=0. For matrices."),
-    "tikhonovmuon": ("TikhonovMuon", "Muon with uniform damping in place of PRISM's. For matrices."),
-    "adamw": ("AdamW", "torch.optim.AdamW: Adam with decoupled weight decay."),
-    "adam": ("Adam", "torch.optim.Adam: weight decay is added to the gradient."),
-    "adagrad": ("AdaGrad", "torch.optim.Adagrad: weight decay is added to the gradient."),
-    "rmsprop": ("RMSprop", "torch.optim.RMSprop: weight decay is added to the gradient."),
-    "ssd": ("SSD", "Stochastic spectral descent: steps of the gradient's nuclear norm along its polar factor. For matrices."),
-    "rmsspectral": ("RMSspectral", "Spectral descent in coordinates scaled by a running second moment. For matrices."),
-    "adaspectral": ("ADAspectral", "Spectral descent in coordinates scaled by a summed second moment. For matrices."),
-    "shampoo": ("Shampoo", "Shampoo: both sides of the gradient whitened by fourth roots. For matrices."),
-    "soap": ("SOAP", "SOAP: Adam in Shampoo's eigenbasis. For matrices."),
-}
-
 TYPES = {
     "number": "float",
     "integer": "int",
@@ -158,8 +143,7 @@ def positional(name: str, table: list[dict[str, Any]]) -> list[str]:
     return [option.name for option in shared] or ["lr"]
 
 
-def write_class(kind: str, table: list[dict[str, Any]]) -> str:
-    name, summary = CLASSES[kind]
+def write_class(kind: str, name: str, summary: str, table: list[dict[str, Any]]) -> str:
     first = positional(name, table)
     by_name = {line["name"]: line for line in table}
     table = [by_name.pop(option) for option in first] + list(by_name.values())
@@ -196,12 +180,11 @@ def main() -> None:
     arguments = parser.parse_args()
 
     torch.ops.load_library(arguments.library)
-    tables = json.loads(torch.ops.prism.tables())
-    if set(tables) != set(CLASSES):
-        raise SystemExit(f"generate.py: the library has the optimizers {sorted(tables)}, but CLASSES lists {sorted(CLASSES)}")
-    names = sorted([name for name, _ in CLASSES.values()] + ["Mixed"])
+    optimizers = json.loads(torch.ops.prism.tables())
+    names = sorted([one["class"] for one in optimizers.values()] + ["Mixed"])
     text = HEADER + "\n__all__ = " + json.dumps(names) + "\n"
-    text += "".join(write_class(kind, tables[kind]) for kind in CLASSES) + write_mixed(tables)
+    text += "".join(write_class(kind, one["class"], one["summary"], one["options"]) for kind, one in optimizers.items())
+    text += write_mixed({kind: one["options"] for kind, one in optimizers.items()})
     (arguments.out / "optimizers.py").write_text(text)
     (arguments.out / "_build.py").write_text(
         f'"""Facts of the build."""\n\n__version__ = "{arguments.version}"\nTORCH_VERSION = "{torch.__version__}"\n'

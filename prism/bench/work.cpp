@@ -8,8 +8,7 @@
 #include <set>
 
 #include "prism/cuda/iteration.h"
-#include "prism/optim/adam.h"
-#include "prism/optim/cuda_step.h"
+#include "prism/optim/kernel_rule.h"
 
 namespace prism::bench {
 namespace {
@@ -72,8 +71,10 @@ std::optional<Peak> peak_of(const std::string& device_name) {
 }
 
 std::optional<std::vector<Kernel>> step_kernels(const Options& options, const std::vector<Shape>& shapes) {
-  const auto rule = spectral_rule(options);
-  if (!rule) return std::nullopt;
+  const auto description = options.kernel_rule();
+  const auto* spectral = description ? std::get_if<SpectralKernel>(description.get()) : nullptr;
+  if (spectral == nullptr) return std::nullopt;
+  const cuda::SpectralRule* rule = &spectral->rule;
   const Sizes sizes = sizes_of(shapes);
   const bool stacked = rule->noisy && !rule->averaged;  // DᵀD is formed together with TᵀT
   const double operands = rule->noisy ? 2 : 1;          // T and D
@@ -101,7 +102,9 @@ std::optional<std::vector<Kernel>> step_kernels(const Options& options, const st
 }
 
 std::optional<Work> step_work(const Options& options, const std::vector<Shape>& shapes) {
-  if (dynamic_cast<const AdamFamilyOptions*>(&options) != nullptr) {
+  const auto description = options.kernel_rule();
+  const auto* elementwise = description ? std::get_if<ElementwiseKernel>(description.get()) : nullptr;
+  if (elementwise != nullptr && elementwise->rule.kind == cuda::Elementwise::Adam) {
     double elements = 0;
     for (const auto& shape : shapes) elements += std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>());
     return Work{0, 7 * kFloat * elements};

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace prism::cuda {
@@ -78,12 +79,13 @@ bool available(int device);
 // Whether what is launched on this stream goes into a graph instead of running.
 bool is_capturing(void* stream);
 
-// The bytes of scratch memory a step needs; the same for every step on stacks of these shapes.
-size_t spectral_workspace(const SpectralRule& rule, const std::vector<MatrixStack>& stacks);
+// Scratch memory of so many bytes, aligned to 256, for what is launched until the next call. The same for every step on
+// stacks of the same shapes.
+using Allocate = std::function<void*(size_t bytes)>;
 
-// One step of all the stacks. `workspace` is aligned to 256 bytes. Returns a cudaError_t.
+// One step of all the stacks. Returns a cudaError_t.
 int spectral_step(const SpectralRule& rule, const StepScalars& scalars, const std::vector<MatrixStack>& stacks,
-                  void* workspace, int device, void* stream);
+                  const Allocate& allocate, int device, void* stream);
 
 // A parameter under an elementwise rule; state fields by their place in the rule.
 struct Vector {

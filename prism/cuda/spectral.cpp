@@ -379,29 +379,60 @@ const Iteration& iteration_for(const SpectralRule& rule) {
   return last.iteration;
 }
 
-cudaError_t step_chunk(const SpectralRule& rule, const StepScalars& scalars, const Chunk& chunk, void* workspace,
-                       int device, cudaStream_t stream) {
-  const Layout layout(chunk, rule.noisy, workspace);
-  const SignalLaunch signal = signal_launch(rule, scalars, chunk, layout);
-  const Iteration& iteration = iteration_for(rule);
-  const Rates rates{scalars.lr, scalars.apply, static_cast<float>(scalars.weight_decay)};
-  const Pointers covariances = pointers_of(chunk, /*weights=*/false);
+// What is launched for a chunk, stage by stage as in prism/optim/step.cpp.
+class ChunkStep {
+ public:
+  ChunkStep(const SpectralRule& rule, const StepScalars& scalars, const Chunk& chunk, void* scratch, int device,
+            cudaStream_t stream)
+      : rule_(rule),
+        chunk_(chunk),
+        layout_(chunk, rule.noisy, scratch),
+        iteration_(iteration_for(rule)),
+        signal_(signal_launch(rule, scalars, chunk, layout_)),
+        rates_{scalars.lr, scalars.apply, static_cast<float>(scalars.weight_decay)},
+        covariances_(pointers_of(chunk, /*weights=*/false)),
+        device_(device),
+        stream_(stream) {}
 
-  cudaError_t error = launch_measure(signal, stream);
-  const auto then = [&](auto&& next) {
-    if (error == cudaSuccess) error = next();
-  };
-  const auto multiply = [&](const std::vector<Product>& products, const Pointers& pointers) {
-    then([&] { return launch_products(products, pointers, rates, device, stream); });
-  };
-  then([&] { return launch_advance(signal, stream); });
-  if (rule.averaged) multiply(mean_products(chunk, layout), covariances);
-  multiply(gram_products(rule, chunk, layout, iteration), covariances);
-  if (rule.by_norm) then([&] { return launch_norm(norm_launch(rule, chunk, layout, iteration), stream); });
-  for (const auto& product : iteration.products) multiply(iteration_products(rule, product, layout), covariances);
-  multiply(update_products(rule, chunk, layout, iteration), pointers_of(chunk, /*weights=*/true));
-  return error;
-}
+  // M ← βM + (1−β)G, and T and γD in fp16 with their scales.
+  void operands() {
+    then([&] { return launch_measure(signal_, stream_); });
+    then([&] { return launch_advance(signal_, stream_); });
+  }
+
+  // The Gram matrix R of the operands, and its inverse root Q.
+  void shape() {
+    if (rule_.averaged) multiply(mean_products(chunk_, layout_), covariances_);
+    multiply(gram_products(rule_, chunk_, layout_, iteration_), covariances_);
+    if (rule_.by_norm) then([&] { return launch_norm(norm_launch(rule_, chunk_, layout_, iteration_), stream_); });
+    for (const auto& product : iteration_.products) multiply(iteration_products(rule_, product, layout_), covariances_);
+  }
+
+  // W ← (1 − lr·λ)W − lr·scale·TQ: the update is the last product, written as it is formed.
+  void write() { multiply(update_products(rule_, chunk_, layout_, iteration_), pointers_of(chunk_, /*weights=*/true)); }
+
+  cudaError_t error() const { return error_; }
+
+ private:
+  template <class Launch>
+  void then(Launch&& launch) {
+    if (error_ == cudaSuccess) error_ = launch();
+  }
+  void multiply(const std::vector<Product>& products, const Pointers& pointers) {
+    then([&] { return launch_products(products, pointers, rates_, device_, stream_); });
+  }
+
+  const SpectralRule& rule_;
+  const Chunk& chunk_;
+  Layout layout_;
+  const Iteration& iteration_;
+  SignalLaunch signal_;
+  Rates rates_;
+  Pointers covariances_;
+  int device_;
+  cudaStream_t stream_;
+  cudaError_t error_ = cudaSuccess;
+};
 
 }  // namespace
 
@@ -435,14 +466,8 @@ bool is_capturing(void* stream) {
          status != cudaStreamCaptureStatusNone;
 }
 
-size_t spectral_workspace(const SpectralRule& rule, const std::vector<MatrixStack>& stacks) {
-  int64_t bytes = 0;
-  for (const auto& chunk : make_chunks(stacks)) bytes = std::max(bytes, Layout(chunk, rule.noisy, nullptr).bytes);
-  return static_cast<size_t>(bytes);
-}
-
 int spectral_step(const SpectralRule& rule, const StepScalars& scalars, const std::vector<MatrixStack>& stacks,
-                  void* workspace, int device, void* stream) {
+                  const Allocate& allocate, int device, void* stream) {
   auto* cuda_stream = static_cast<cudaStream_t>(stream);
   std::vector<float*> counters;
   for (const auto& stack : stacks) {
@@ -450,9 +475,18 @@ int spectral_step(const SpectralRule& rule, const StepScalars& scalars, const st
       if (counters.empty() || counters.back() != step) counters.push_back(step);
     }
   }
+  const auto chunks = make_chunks(stacks);
+  int64_t bytes = 0;
+  for (const auto& chunk : chunks) bytes = std::max(bytes, Layout(chunk, rule.noisy, nullptr).bytes);
+  void* scratch = allocate(static_cast<size_t>(bytes));
   cudaError_t error = launch_count(counters.data(), static_cast<int>(counters.size()), scalars.apply, cuda_stream);
-  for (const auto& chunk : make_chunks(stacks)) {
-    if (error == cudaSuccess) error = step_chunk(rule, scalars, chunk, workspace, device, cuda_stream);
+  for (const auto& chunk : chunks) {
+    if (error != cudaSuccess) break;
+    ChunkStep step(rule, scalars, chunk, scratch, device, cuda_stream);
+    step.operands();
+    step.shape();
+    step.write();
+    error = step.error();
   }
   return error;
 }

@@ -11,14 +11,13 @@ bool available(int /*device*/) { return false; }
 
 bool is_capturing(void* /*stream*/) { return false; }
 
-size_t spectral_workspace(const SpectralRule& /*rule*/, const std::vector<MatrixStack>& /*stacks*/) { return 0; }
-
 namespace {
 constexpr int kNotSupported = 801;  // cudaErrorNotSupported
 }
 
 int spectral_step(const SpectralRule& /*rule*/, const StepScalars& /*scalars*/,
-                  const std::vector<MatrixStack>& /*stacks*/, void* /*workspace*/, int /*device*/, void* /*stream*/) {
+                  const std::vector<MatrixStack>& /*stacks*/, const Allocate& /*allocate*/, int /*device*/,
+                  void* /*stream*/) {
   return kNotSupported;
 }
 

@@ -9,20 +9,20 @@ namespace prism {
 //   s ← s + G²;  U = G / (√s + ε) / (1 + (t−1)·lr_decay)
 class AdaGradOptions : public OptionsOf<AdaGradOptions> {
  public:
-  AdaGradOptions(double lr = 1e-2) : OptionsOf(lr, /*weight_decay=*/0) {}  // NOLINT: as torch's options
+  AdaGradOptions(double lr = 1e-2) : OptionsOf(lr, /*weight_decay=*/0) {
+    document_coupled_decay();
+  }  // NOLINT: as torch's options
 
-  PRISM_OPTION(AdaGradOptions, double, lr_decay, = 0);
-  PRISM_OPTION(AdaGradOptions, double, initial_accumulator_value, = 0);
-  PRISM_OPTION(AdaGradOptions, double, eps, = 1e-10);
+  PRISM_OPTION(double, lr_decay, 0, kNotNegative, "the update is divided by 1 + (t−1)·lr_decay");
+  PRISM_OPTION(double, initial_accumulator_value, 0, kNotNegative, "what the sum of squares starts from");
+  PRISM_OPTION(double, eps, 1e-10, kNotNegative, "ε added to the denominator");
 
  public:
   std::string name() const override { return "adagrad"; }
   bool couples_decay() const override { return true; }
   std::vector<Field> fields(at::IntArrayRef shape) const override;
-  Tensor direction(const Tensor& G, State& state) const override;
-  void check() const override;
-  bool can_be_captured() const override { return true; }
-  std::vector<Option> table() override;
+  Tensor direction(const Operands& operands, State& state) const override;
+  std::unique_ptr<KernelRule> kernel_rule() const override;
 };
 
 class AdaGrad : public OptimizerOf<AdaGradOptions> {

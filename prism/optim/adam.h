@@ -1,64 +1,70 @@
 #pragma once
 
+#include "prism/optim/kernel_rule.h"
 #include "prism/optim/optimizer.h"
 
 namespace prism {
 
+// (β₁, β₂) of AdamW inside Mixed and in the trainer, where they were not set: what language models are trained with.
+// AdamW alone has torch's.
+inline constexpr Betas kMixedBetas = {0.9, 0.95};
+
 // What Adam and AdamW share (Kingma & Ba 2015), element by element, t counted per parameter:
 //   m ← β₁m + (1−β₁)G;  v ← β₂v + (1−β₂)G²;  U = (m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε)
 // With amsgrad the largest v so far stands in the denominator.
-class AdamFamilyOptions : public Options {
- public:
-  std::vector<Field> fields(at::IntArrayRef shape) const override;
-  Tensor direction(const Tensor& G, State& state) const override;
-  void check() const override;
-  bool can_be_captured() const override { return true; }
-  std::vector<Option> table() override;
-
-  const std::pair<double, double>& betas() const { return betas_; }
-  double eps() const { return eps_; }
-  bool amsgrad() const { return amsgrad_; }
-
- protected:
-  using Options::Options;
-
-  std::pair<double, double> betas_ = {0.9, 0.999};
-  bool betas_are_set_ = false;
-  double eps_ = 1e-8;
-  bool amsgrad_ = false;
+struct AdamRule {
+  Betas betas;
+  double eps;
+  bool amsgrad;
 };
-
-struct AdamState {
-  Tensor step;  // (B)
-  Tensor m, v;
-  Tensor v_max;  // undefined without amsgrad
-};
-
-Tensor adam_direction(const Tensor& G, AdamState& state, const AdamFamilyOptions& options);
+std::vector<Field> adam_fields(at::IntArrayRef shape, const AdamRule& rule);
+Tensor adam_direction(const Tensor& G, State& state, const AdamRule& rule);
+std::unique_ptr<KernelRule> adam_kernel(const AdamRule& rule, bool couples_decay);
 
 template <class Self>
-class AdamFamilyOptionsOf : public OptionsOf<Self, AdamFamilyOptions> {
+class AdamFamilyOptions : public OptionsOf<Self> {
+  PRISM_OPTION(Betas, betas, Betas(0.9, 0.999), kFraction, "(β₁, β₂) of the first and second moments");
+  PRISM_OPTION(double, eps, 1e-8, kNotNegative, "ε added to the denominator");
+  PRISM_OPTION(bool, amsgrad, false, kAny, "divide by the largest second moment so far");
+
  public:
-  using AdamFamilyOptions::betas, AdamFamilyOptions::eps, AdamFamilyOptions::amsgrad;
-  Self& betas(std::pair<double, double> value) {
-    return this->betas_ = value, this->betas_are_set_ = true, this->self();
+  std::vector<Field> fields(at::IntArrayRef shape) const override { return adam_fields(shape, rule()); }
+  Tensor direction(const Operands& operands, State& state) const override {
+    return adam_direction(operands.T, state, rule());
   }
-  Self& eps(double value) { return this->eps_ = value, this->self(); }
-  Self& amsgrad(bool value) { return this->amsgrad_ = value, this->self(); }
+  std::unique_ptr<KernelRule> kernel_rule() const override { return adam_kernel(rule(), this->couples_decay()); }
 
  protected:
-  using OptionsOf<Self, AdamFamilyOptions>::OptionsOf;
+  using OptionsOf<Self>::OptionsOf;
+  AdamRule rule() const { return {betas(), eps(), amsgrad()}; }
 };
 
 // torch.optim.Adam: weight decay is added to the gradient.
-class AdamOptions : public AdamFamilyOptionsOf<AdamOptions> {
+class AdamOptions : public AdamFamilyOptions<AdamOptions> {
  public:
-  AdamOptions(double lr = 1e-3) : AdamFamilyOptionsOf(lr, /*weight_decay=*/0) {}  // NOLINT: as torch's options
+  AdamOptions(double lr = 1e-3) : AdamFamilyOptions(lr, /*weight_decay=*/0) {
+    document_coupled_decay();
+  }  // NOLINT: as torch's options
   std::string name() const override { return "adam"; }
   bool couples_decay() const override { return true; }
 };
 
 class Adam : public OptimizerOf<AdamOptions> {
+ public:
+  using OptimizerOf::OptimizerOf;
+};
+
+// torch.optim.AdamW (Loshchilov & Hutter 2019): Adam with decoupled weight decay.
+class AdamWOptions : public AdamFamilyOptions<AdamWOptions> {
+ public:
+  AdamWOptions(double lr = 1e-3) : AdamFamilyOptions(lr, /*weight_decay=*/0.01) {}  // NOLINT: as torch's options
+  std::string name() const override { return "adamw"; }
+  void use_mixed_defaults() override {
+    if (!is_set("betas")) betas(kMixedBetas);
+  }
+};
+
+class AdamW : public OptimizerOf<AdamWOptions> {
  public:
   using OptimizerOf::OptimizerOf;
 };

@@ -2,8 +2,6 @@
 
 #include <numeric>
 
-#include "prism/optim/option_types.h"
-
 namespace prism {
 namespace {
 
@@ -11,32 +9,15 @@ bool is_batch(int64_t dimensions, Fold fold) { return fold == Fold::Batch || (fo
 
 }  // namespace
 
-void MatrixOptions::check() const {
-  Options::check();
-  for (const int64_t rows : split()) {
-    TORCH_CHECK_VALUE(rows > 0, name(), ": split takes the number of rows of each part, got ", rows);
-  }
-}
-
-std::vector<Option> MatrixOptions::table() {
-  return Options::table() +
-         std::vector<Option>{
-             option("split", split_, "rows of each part of a fused projection, e.g. [512, 128, 128] for q, k, v"),
-             option("fold", fold_,
-                    "tensors of more dimensions: flatten (out, in·k…), batch (…, m, n); auto: 3-D batch, 4-D flatten"),
-         };
-}
-
-std::vector<Tensor> parts_of(const Tensor& parameter, const Options& options, const std::string& who) {
-  const auto* matrix = dynamic_cast<const MatrixOptions*>(&options);
-  if (matrix == nullptr) return {parameter};
+std::vector<Tensor> parts_of(const Tensor& parameter, const std::optional<Folding>& folding, const std::string& who) {
+  if (!folding) return {parameter};
   TORCH_CHECK_VALUE(parameter.dim() >= 2, who, " must be a matrix, got shape ", parameter.sizes(),
                     "; route it to adamw");
-  const auto& split = matrix->split();
+  const auto split = folding->split;
   if (split.empty()) return {parameter};
-  const int64_t rows_dim = is_batch(parameter.dim(), matrix->fold()) ? parameter.dim() - 2 : 0;
+  const int64_t rows_dim = is_batch(parameter.dim(), folding->fold) ? parameter.dim() - 2 : 0;
   const int64_t rows = std::accumulate(split.begin(), split.end(), int64_t{0});
-  TORCH_CHECK(rows == parameter.size(rows_dim), who, ": split ", at::IntArrayRef(split), " must add up to its ",
+  TORCH_CHECK(rows == parameter.size(rows_dim), who, ": split ", split, " must add up to its ",
               parameter.size(rows_dim), " rows, got ", rows);
   std::vector<Tensor> parts;
   int64_t begin = 0;
@@ -47,11 +28,10 @@ std::vector<Tensor> parts_of(const Tensor& parameter, const Options& options, co
   return parts;
 }
 
-std::vector<int64_t> working_shape(const Tensor& part, const Options& options, const std::string& who) {
-  const auto* matrix = dynamic_cast<const MatrixOptions*>(&options);
-  if (matrix == nullptr) return part.sizes().vec();
+std::vector<int64_t> working_shape(const Tensor& part, const std::optional<Folding>& folding, const std::string& who) {
+  if (!folding) return part.sizes().vec();
   TORCH_CHECK_VALUE(part.dim() >= 2, who, " must be a matrix, got shape ", part.sizes(), "; route it to adamw");
-  if (part.dim() == 2 || is_batch(part.dim(), matrix->fold())) return part.sizes().vec();
+  if (part.dim() == 2 || is_batch(part.dim(), folding->fold)) return part.sizes().vec();
   return {part.size(0), part.size(0) > 0 ? part.numel() / part.size(0) : 0};
 }
 

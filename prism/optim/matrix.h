@@ -4,40 +4,34 @@
 
 namespace prism {
 
-// What every method on matrices shares: which matrices it sees in a parameter.
-class MatrixOptions : public Options {
- public:
-  bool takes_matrices() const override { return true; }
-  void check() const override;
-  std::vector<Option> table() override;
+// What every rule on matrices shares: which matrices it sees in a parameter.
+template <class Self>
+class MatrixOptions : public OptionsOf<Self> {
+  using Rows = std::vector<int64_t>;
 
-  const std::vector<int64_t>& split() const { return split_; }
-  const Fold& fold() const { return fold_; }
+  PRISM_OPTION(Rows, split, {}, kAny, "rows of each part of a fused projection, e.g. [512, 128, 128] for q, k, v");
+  PRISM_OPTION(Fold, fold, Fold::Auto, kAny,
+               "tensors of more dimensions: flatten (out, in·k…), batch (…, m, n); auto: 3-D batch, 4-D flatten");
+
+ public:
+  std::optional<Folding> folding() const override { return Folding{split(), fold()}; }
+  void check() const override {
+    Options::check();
+    for (const int64_t rows : split()) {
+      TORCH_CHECK_VALUE(rows > 0, this->name(), ": split takes the number of rows of each part, got ", rows);
+    }
+  }
 
  protected:
-  using Options::Options;
-
-  std::vector<int64_t> split_;
-  Fold fold_ = Fold::Auto;
-};
-
-template <class Self, class Base = MatrixOptions>
-class MatrixOptionsOf : public OptionsOf<Self, Base> {
- public:
-  using Base::split, Base::fold;
-  Self& split(const std::vector<int64_t>& value) { return this->split_ = value, this->self(); }
-  Self& fold(Fold value) { return this->fold_ = value, this->self(); }
-
- protected:
-  using OptionsOf<Self, Base>::OptionsOf;
+  using OptionsOf<Self>::OptionsOf;
 };
 
 // The parts of a parameter that are optimized on their own, as views: one, or one per entry of `split` along the rows.
 // Who: the optimizer and the parameter, for messages.
-std::vector<Tensor> parts_of(const Tensor& parameter, const Options& options, const std::string& who);
+std::vector<Tensor> parts_of(const Tensor& parameter, const std::optional<Folding>& folding, const std::string& who);
 
-// The shape in which a part's gradient, state and update are stacked: folded to (m, n) or (…, m, n) for matrix methods.
-std::vector<int64_t> working_shape(const Tensor& part, const Options& options, const std::string& who);
+// The shape in which a part's gradient, state and update are stacked: folded to (m, n) or (…, m, n) for matrix rules.
+std::vector<int64_t> working_shape(const Tensor& part, const std::optional<Folding>& folding, const std::string& who);
 
 // (…, m, n) → (…, rows, columns).
 std::vector<int64_t> with_matrix_shape(at::IntArrayRef shape, int64_t rows, int64_t columns);

@@ -29,6 +29,10 @@ Mixed::Mixed(const Parameters& parameters, const Rules& rules)
     if (std::find(distinct.begin(), distinct.end(), rule.options.get()) == distinct.end())
       distinct.push_back(rule.options.get());
   }
+  // The last of the default rules is that of the hidden matrices, whatever optimizes them.
+  std::stable_partition(distinct.begin(), distinct.end(), [&](const Options* options) {
+    return options->takes_matrices() || options == rules.back().options.get();
+  });
   for (const Options* options : distinct) {
     Parameters group;
     for (size_t p = 0; p < parameters.size(); ++p) {

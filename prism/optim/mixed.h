@@ -9,8 +9,8 @@ namespace prism {
 //   Mixed(model->named_parameters(), PrismOptions(0.02), AdamWOptions(0.005))
 // sends the hidden matrices to PRISM and the rest to AdamW.
 // AdamW whose betas were not set has kMixedBetas here.
-// Each distinct options object of the rules becomes one parameter group, in the order of the rules; parameters are
-// taken as they come.
+// Each distinct options object of the rules becomes one parameter group: first those of matrix rules and of the last
+// rule, then the others, each in the order of the rules; parameters are taken as they come.
 class Mixed : public Optimizer {
  public:
   Mixed(const Parameters& parameters, const Options& matrices, const Options& rest);

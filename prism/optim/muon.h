@@ -8,16 +8,41 @@ namespace prism {
 // Muon (Jordan et al. 2024): spectral descent on the momentum. For each matrix (m, n)
 //   M ← βM + (1−β)G;   T = M, or (1−β)G + βM with Nesterov;   W ← (1 − lr·λ)W − lr·scale(m, n)·polar(T)
 // The same as Prism with γ = 0, bit for bit.
-class MuonOptions : public MomentumOptionsOf<MuonOptions> {
+class MuonOptions : public MomentumOptions<MuonOptions> {
  public:
-  MuonOptions(double lr = 0.02) : MomentumOptionsOf(lr, /*weight_decay=*/0) {}  // NOLINT: as torch's options
+  MuonOptions(double lr = 0.02) : MomentumOptions(lr, /*weight_decay=*/0) {}  // NOLINT: as torch's options
 
   std::string name() const override { return "muon"; }
-  Tensor direction(const Tensor& G, State& state) const override;
+  Tensor direction(const Operands& operands, State& state) const override;
   std::optional<Spectrum> spectrum(const Tensor& G, const State& state) const override;
+  std::unique_ptr<KernelRule> kernel_rule() const override;
 };
 
 class Muon : public OptimizerOf<MuonOptions> {
+ public:
+  using OptimizerOf::OptimizerOf;
+};
+
+// Muon with uniform damping, the paper's ablation ("The Necessity of Anisotropic Shaping"): for each matrix (m, n)
+//   M ← βM + (1−β)G;   T as Muon;   W ← (1 − lr·λ)W − lr·scale(m, n)·T (TᵀT + δI)^(−1/2);
+//   δ = damping · mean of T's σ_i², or damping_absolute
+// The paper's λI is absolute and it gives no value; the relative form means the same for every matrix and at every
+// step.
+class TikhonovMuonOptions : public MomentumOptions<TikhonovMuonOptions> {
+ public:
+  TikhonovMuonOptions(double lr = 0.02) : MomentumOptions(lr, /*weight_decay=*/0) {}  // NOLINT: as torch's options
+
+  PRISM_OPTION(double, damping, 1, kNotNegative, "δ relative to the mean of the squared singular values");
+  PRISM_OPTION(double, damping_absolute, 0, kNotNegative, "λ of TᵀT + λI itself, in place of damping; 0: damping");
+
+ public:
+  std::string name() const override { return "tikhonovmuon"; }
+  Tensor direction(const Operands& operands, State& state) const override;
+  std::unique_ptr<KernelRule> kernel_rule() const override;
+  void check() const override;
+};
+
+class TikhonovMuon : public OptimizerOf<TikhonovMuonOptions> {
  public:
   using OptimizerOf::OptimizerOf;
 };

@@ -4,15 +4,13 @@
 #include <torch/ordered_dict.h>
 
 #include <filesystem>
-#include <iosfwd>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "prism/optim/bucket.h"
-#include "prism/optim/options.h"
+#include "prism/optim/engine.h"
 
 namespace prism {
 
@@ -36,30 +34,9 @@ class Parameters {
   Parameters() = default;
 };
 
-// Optimizer state as plain values: what save writes and load reads.
-struct Snapshot {
-  Json header;                                          // groups with options and parameter names, and counters
-  std::vector<std::pair<std::string, Tensor>> tensors;  // "state.<parameter>.<field>"
-};
-
-// The spectra of one parameter at the last step (diagnostics.h), and the Frobenius norms of weight and update; of
-// stacked matrices (e, m, n) each tensor has the leading dimension e.
-struct MatrixSpectrum {
-  std::string name;
-  Spectrum spectrum;
-  Tensor weight_norm;
-  Tensor update_norm;  // ‖O‖, before scale rule and learning rate
-};
-
-// The spectra of a bucket's entries that have a gradient; none for methods without spectra.
-std::vector<MatrixSpectrum> bucket_spectra(const Options& options, const Bucket& bucket,
-                                           const std::vector<std::string>& names, const std::vector<Tensor>& parameters,
-                                           const std::vector<Tensor>& gradients);
-
 // The base of every optimizer here, a torch::optim::Optimizer: parameter groups, closures, zero_grad and torch's
-// learning-rate schedulers work on it as on torch's own. Groups may carry options of different optimizers. State exists
-// from construction on (for groups added later: from the next step, save or load on), so that what is saved never
-// depends on history.
+// learning-rate schedulers work on it as on torch's own. Groups may carry options of different rules. State exists from
+// construction on, so that what is saved never depends on history. A front over Engine, which does the work.
 class Optimizer : public torch::optim::Optimizer {
  public:
   Tensor step(LossClosure closure = nullptr) override;
@@ -74,14 +51,18 @@ class Optimizer : public torch::optim::Optimizer {
   void add_param_group(const Parameters& parameters, const Options& options);
   void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
+  // Makes the state of parameters that came through torch::optim::Optimizer&, and follows parameters that moved. step,
+  // load and write_scalars do it too.
+  void make_state();
+
   // State, counters and options, keyed by parameter name: torch::save and torch::load use the archive, the others write
   // safetensors. Loading accepts the parameters in any order; a name, shape, type or optimizer that does not match is
   // named, and nothing is changed.
-  void save(torch::serialize::OutputArchive& archive) const override;
-  void load(torch::serialize::InputArchive& archive) override;
-  void save_safetensors(const std::filesystem::path& path) const;
-  void load_safetensors(const std::filesystem::path& path);
-  Snapshot snapshot() const;
+  void save(torch::serialize::OutputArchive& archive) const override { write_archive(snapshot(), archive); }
+  void load(torch::serialize::InputArchive& archive) override { restore(read_archive(archive)); }
+  void save_safetensors(const std::filesystem::path& path) const { write_safetensors(snapshot(), path); }
+  void load_safetensors(const std::filesystem::path& path) { restore(read_safetensors(path)); }
+  Snapshot snapshot() const { return engine().snapshot(); }
   void restore(const Snapshot& snapshot);
 
   // Writes the learning rates and γ that changed since the last call to where `capturable` keeps them on the GPU.
@@ -91,17 +72,17 @@ class Optimizer : public torch::optim::Optimizer {
 
   // Whether the kernels of prism/cuda do the whole step with the gradients that are there: then it can be captured with
   // `capturable`.
-  bool can_be_captured() const;
+  bool can_be_captured() const { return engine().can_be_captured(); }
 
   // How many steps were cancelled, by a non-finite gradient (`skip_nonfinite`) or by step_if: an int64 number on the
   // device of the first parameter.
-  const Tensor& skipped() const { return skipped_; }
+  const Tensor& skipped() const { return engine_.skipped(); }
 
   // The name of each parameter, group by group.
   std::vector<std::vector<std::string>> names() const;
 
   // The spectra of every matrix with a gradient, from the last step: call it between step() and zero_grad().
-  std::vector<MatrixSpectrum> spectra() const;
+  std::vector<MatrixSpectrum> spectra() const { return engine().spectra(); }
 
   const Options& group_options(size_t group) const;
 
@@ -113,28 +94,10 @@ class Optimizer : public torch::optim::Optimizer {
   explicit Optimizer(std::unique_ptr<Options> defaults);
 
  private:
-  // A number as it was last written to the device.
-  struct DeviceNumber {
-    Tensor value;
-    double written = 0;
-  };
-  struct Group {
-    std::vector<std::string> names;
-    std::vector<Bucket> buckets;
-    DeviceNumber lr, gamma;
-  };
+  void follow_groups();          // tells the engine which parameters and options the groups have
+  const Engine& engine() const;  // refuses groups that have no state yet
 
-  void sync() const;  // makes the state of parameters that came since the last call, and follows those that moved
-  std::vector<std::vector<Tensor>> gradients() const;
-  Tensor finite_flag(const std::vector<std::vector<Tensor>>& gradients) const;
-  void check_capture(const std::vector<std::vector<Tensor>>& gradients) const;
-  void advance(const std::vector<std::vector<Tensor>>& gradients, Tensor apply);
-  void step_group(const Options& options, std::vector<Bucket>& buckets, const std::vector<Tensor>& parameters,
-                  const std::vector<Tensor>& gradients, const StepInputs& inputs);
-
-  mutable std::vector<Group> groups_;
-  mutable Tensor skipped_;
-  Tensor workspace_;  // of the kernels, from the first step on that needs it
+  Engine engine_;
 };
 
 // An optimizer whose groups all carry options of type O.
@@ -147,7 +110,6 @@ class OptimizerOf : public Optimizer {
   explicit OptimizerOf(const std::vector<torch::optim::OptimizerParamGroup>& groups, const O& defaults = {})
       : Optimizer(defaults.copy()) {
     for (const auto& group : groups) add_param_group(group);
-    names();  // makes the state
   }
 };
 

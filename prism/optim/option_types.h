@@ -1,20 +1,54 @@
 #pragma once
 
-// How each type of option is read from and written to JSON: one overload set, used by `option(...)` in the tables.
+// How each type of option is read from and written to JSON, and which numbers it holds.
 
+#include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 
 #include <array>
-#include <cmath>
+#include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "prism/linalg/coefficients.h"
-#include "prism/optim/options.h"
+#include "prism/linalg/polar.h"
+#include "prism/linalg/shaping.h"
+#include "prism/optim/schedule.h"
 
 namespace prism {
+
+using Json = nlohmann::json;
+using Betas = std::pair<double, double>;
+
+enum class StateType { Auto, Float32, Float64, BFloat16 };
+
+// How a tensor of more than two dimensions becomes matrices.
+//   Auto     three dimensions are a batch (stacked experts), four and more are a convolution, flattened
+//   Flatten  (out, in, k…) → (out, in·k…)
+//   Batch    (…, m, n): a matrix for each leading index
+enum class Fold { Auto, Flatten, Batch };
+
+// What an orthogonalized update is multiplied by, for matrices (m, n).
+//   Moonlight  0.2·√max(m, n): AdamW's root mean square (Liu et al. 2025)
+//   Spectral   √max(1, m/n)
+//   None       1
+enum class ScaleRule { Moonlight, Spectral, None };
+
+// What is done to the rows of an update O before its scale.
+//   None  nothing
+//   Rows  each output row is divided by the root of a running mean of its squares (Li et al. 2025, "NorMuon"):
+//           v ← β₂v + (1−β₂)·mean of O² along the row;   O′ = O/√v,  rescaled so that ‖O′‖_F = ‖O‖_F
+//         As in the authors' code v is not bias-corrected: the factor would be the same for all rows, and the rescaling
+//         takes it out. Nothing is added to √v, and rows of zeros stay zero.
+enum class Normalize { None, Rows };
+
+// The covariance of the innovation that PRISM damps with.
+//   Instant  DᵀD of this step (the paper)
+//   Ema      a dense average over steps, Ĉ ← β₂Ĉ + (1−β₂)DᵀD, bias-corrected
+//   Sketch   a low-rank stream of that average (sketch.h)
+// With covariance_every = k the two averages are refreshed at the steps 1, 1 + k, 1 + 2k, … of a parameter, by
+// Ĉ ← β₂ᵏĈ + (1−β₂ᵏ)DᵀD, bias-corrected by the steps covered: 1 − β₂^(k·refreshes). Between refreshes D is not formed.
+enum class CovarianceKind { Instant, Ema, Sketch };
 
 template <class E>
 struct Words;  // the names of an enum's values, in their order
@@ -63,16 +97,19 @@ struct OptionType;
 template <class T>
 struct PlainType {
   static Json write(const T& value) { return value; }
+  static std::vector<double> numbers(const T& /*value*/) { return {}; }  // those a range is about
 };
 
 template <>
 struct OptionType<double> : PlainType<double> {
+  static std::vector<double> numbers(double value) { return {value}; }
   static std::string name() { return "number"; }
   static bool accepts(const Json& json) { return json.is_number(); }
   static double read(const Json& json) { return json.get<double>(); }
 };
 template <>
 struct OptionType<int64_t> : PlainType<int64_t> {
+  static std::vector<double> numbers(int64_t value) { return {static_cast<double>(value)}; }
   static std::string name() { return "integer"; }
   static bool accepts(const Json& json) { return json.is_number_integer(); }
   static int64_t read(const Json& json) { return json.get<int64_t>(); }
@@ -96,15 +133,16 @@ struct OptionType<std::vector<int64_t>> : PlainType<std::vector<int64_t>> {
   static std::vector<int64_t> read(const Json& json) { return json.get<std::vector<int64_t>>(); }
 };
 template <>
-struct OptionType<std::pair<double, double>> : PlainType<std::pair<double, double>> {
+struct OptionType<Betas> : PlainType<Betas> {
+  static std::vector<double> numbers(const Betas& value) { return {value.first, value.second}; }
   static std::string name() { return "pair"; }
   static bool accepts(const Json& json) {
     return json.is_array() && json.size() == 2 && json[0].is_number() && json[1].is_number();
   }
-  static std::pair<double, double> read(const Json& json) { return {json[0].get<double>(), json[1].get<double>()}; }
+  static Betas read(const Json& json) { return {json[0].get<double>(), json[1].get<double>()}; }
 };
 template <>
-struct OptionType<Coefficients> {
+struct OptionType<Coefficients> : PlainType<Coefficients> {
   static std::string name() { return "coefficients"; }
   static bool accepts(const Json& json) {
     if (json.is_string()) return true;
@@ -128,7 +166,7 @@ struct OptionType<Coefficients> {
 
 template <class E>
 requires std::is_enum_v<E>
-struct OptionType<E> {
+struct OptionType<E> : PlainType<E> {
   static std::string name() { return c10::Join("|", Words<E>::kList); }
   static bool accepts(const Json& json) {
     if (!json.is_string()) return false;
@@ -148,29 +186,11 @@ struct OptionType<E> {
 
 // {"kind": "cosine", "warmup": 100, "total": 1000, "floor": 0.1}; what is left out keeps its default.
 template <>
-struct OptionType<Schedule> {
+struct OptionType<Schedule> : PlainType<Schedule> {
   static std::string name() { return "schedule"; }
   static bool accepts(const Json& json);
   static Schedule read(const Json& json);
   static Json write(const Schedule& value);
 };
-
-// A line of a table over a member of the struct.
-template <class T>
-Option option(std::string name, T& member, std::string doc) {
-  using Type = OptionType<T>;
-  Option line{name, Type::name(), std::move(doc), {}, {}};
-  line.get = [&member] { return Type::write(member); };
-  line.set = [&member, name](const Json& json) {
-    TORCH_CHECK_VALUE(Type::accepts(json), "option '", name, "': expected ", Type::name(), ", got ", json.dump());
-    member = Type::read(json);
-  };
-  return line;
-}
-
-inline std::vector<Option> operator+(std::vector<Option> left, std::vector<Option> right) {
-  left.insert(left.end(), std::make_move_iterator(right.begin()), std::make_move_iterator(right.end()));
-  return left;
-}
 
 }  // namespace prism

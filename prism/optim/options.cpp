@@ -5,26 +5,25 @@
 #include <algorithm>
 #include <cmath>
 
-#include "prism/optim/option_types.h"
+#include "prism/optim/kernel_rule.h"
+#include "prism/optim/spectral.h"
 
 namespace prism {
 namespace {
 
-std::vector<Option> schedule_table(Schedule& schedule) {
-  return {option("kind", schedule.kind, ""), option("warmup", schedule.warmup, ""), option("total", schedule.total, ""),
-          option("floor", schedule.floor, ""), option("decay", schedule.decay, "")};
-}
-
-const Option* find(const std::vector<Option>& table, const std::string& name) {
-  for (const auto& line : table) {
-    if (line.name == name) return &line;
-  }
-  return nullptr;
+template <class Function>
+void each_field(Schedule& schedule, Function&& function) {
+  function("kind", schedule.kind);
+  function("warmup", schedule.warmup);
+  function("total", schedule.total);
+  function("floor", schedule.floor);
+  function("decay", schedule.decay);
 }
 
 constexpr const char* kCapturable =
     "adamw, adam, adagrad, rmsprop, and for prism (covariance instant, or ema with covariance_every 1), muon and "
-    "tikhonovmuon (without damping_absolute) with solver gram, one side and normalize none; leave it out";
+    "tikhonovmuon (without damping_absolute) with solver gram, polynomials of degree 5 or 9, one side and "
+    "normalize none; leave it out";
 
 std::string names_of(const std::vector<Option>& table) {
   std::vector<std::string> names;
@@ -32,77 +31,111 @@ std::string names_of(const std::vector<Option>& table) {
   return c10::Join(", ", names);
 }
 
+std::string text_of(const std::vector<double>& numbers) {
+  const auto text = c10::Join(", ", numbers);
+  return numbers.size() == 1 ? text : "(" + text + ")";
+}
+
 }  // namespace
 
 bool OptionType<Schedule>::accepts(const Json& json) {
   if (!json.is_object()) return false;
-  Schedule scratch;
-  const auto table = schedule_table(scratch);
-  for (const auto& item : json.items()) {
-    if (find(table, item.key()) == nullptr) return false;
-  }
-  return true;
+  size_t known = 0;
+  Schedule schedule;
+  each_field(schedule, [&](const char* name, auto& /*member*/) { known += json.count(name); });
+  return known == json.size();
 }
 
 Schedule OptionType<Schedule>::read(const Json& json) {
   Schedule schedule;
-  const auto table = schedule_table(schedule);
-  for (const auto& [key, value] : json.items()) find(table, key)->set(value);
+  each_field(schedule, [&](const char* name, auto& member) {
+    using Type = OptionType<std::decay_t<decltype(member)>>;
+    const auto found = json.find(name);
+    if (found == json.end()) return;
+    TORCH_CHECK_VALUE(Type::accepts(*found), "option '", name, "': expected ", Type::name(), ", got ", found->dump());
+    member = Type::read(*found);
+  });
   return schedule;
 }
 
 Json OptionType<Schedule>::write(const Schedule& value) {
   Schedule copy = value;
   Json json = Json::object();
-  for (const auto& line : schedule_table(copy)) json[line.name] = line.get();
+  each_field(copy, [&](const char* name, auto& member) {
+    json[name] = OptionType<std::decay_t<decltype(member)>>::write(member);
+  });
   return json;
 }
 
-void Options::check() const {
-  const auto who = name();
-  TORCH_CHECK_VALUE(std::isfinite(lr()) && lr() >= 0, who, ": lr must be 0 or more, got ", lr());
-  TORCH_CHECK_VALUE(std::isfinite(weight_decay()) && weight_decay() >= 0, who, ": weight_decay must be 0 or more, got ",
-                    weight_decay());
-  if (state_dtype() == StateType::BFloat16) {
-    const auto list = fields({2, 2});
-    TORCH_CHECK_VALUE(std::any_of(list.begin(), list.end(), [](const Field& f) { return f.storage == Storage::State; }),
-                      who, ": state_dtype 'bfloat16' is for momenta, of which ", who, " has none; leave it out");
-  }
-  TORCH_CHECK_VALUE(!capturable() || can_be_captured(), who, ": capturable is for ", kCapturable);
+bool Range::holds(double value) const {
+  if (words == nullptr) return true;
+  return std::isfinite(value) && (open_low ? value > low : value >= low) && (open_high ? value < high : value <= high);
 }
+
+const void* Option::place(const Options& options) const { return reinterpret_cast<const char*>(&options) + offset_; }
+
+void Option::set(Options& options, const Json& value) const {
+  TORCH_CHECK_VALUE(write_(const_cast<void*>(place(options)), value), "option '", name, "': expected ", type, ", got ",
+                    value.dump());
+  options.set_.push_back(name);
+}
+
+Operands Options::operands(const Tensor& G, State& /*state*/) const { return {G}; }
+
+Tensor Options::rests(const State& /*state*/) const { return {}; }
+
+std::optional<Momentum> Options::momentum_rule() const { return std::nullopt; }
+
+std::unique_ptr<KernelRule> Options::kernel_rule() const { return nullptr; }
+
+bool Options::can_be_captured() const { return kernel_rule() != nullptr; }
 
 std::optional<Spectrum> Options::spectrum(const Tensor& /*G*/, const State& /*state*/) const { return std::nullopt; }
 
-std::vector<Option> Options::table() {
-  return {
-      option("lr", lr_, "learning rate"),
-      option("weight_decay", weight_decay_,
-             couples_decay() ? "weight decay λ, added to the gradient as λW"
-                             : "weight decay λ, decoupled: W ← W(1 − lr·λ)"),
-      option("maximize", maximize_, "climb instead of descend"),
-      option("skip_nonfinite", skip_nonfinite_,
-             "a step with a non-finite gradient changes nothing and is counted, without waiting for the device"),
-      option("state_dtype", state_dtype_, "type of the momenta; auto is float32, float64 for float64 weights"),
-      option("master_weights", master_weights_, "keep float32 copies of 16-bit weights"),
-      option("capturable", capturable_,
-             "keep the learning rate and γ on the GPU, where a CUDA graph of the step reads them at every replay"),
-  };
+void Options::check() const {
+  for (const auto& line : table_) {
+    if (line.range.words == nullptr) continue;
+    const auto numbers = line.numbers(*this);
+    TORCH_CHECK_VALUE(std::all_of(numbers.begin(), numbers.end(), [&](double x) { return line.range.holds(x); }),
+                      name(), ": ", line.name, " must be ", line.range.words, ", got ", text_of(numbers));
+  }
+  if (state_dtype() == StateType::BFloat16) {
+    const auto list = fields({2, 2});
+    TORCH_CHECK_VALUE(std::any_of(list.begin(), list.end(), [](const Field& f) { return f.storage == Storage::State; }),
+                      name(), ": state_dtype 'bfloat16' is for momenta, of which ", name(), " has none; leave it out");
+  }
+  TORCH_CHECK_VALUE(!capturable() || can_be_captured(), name(), ": capturable is for ", kCapturable);
+}
+
+const Option* Options::find(std::string_view option) const {
+  for (const auto& line : table_) {
+    if (line.name == option) return &line;
+  }
+  return nullptr;
+}
+
+void Options::document_coupled_decay() {
+  for (auto& line : table_) {
+    if (line.name == "weight_decay") line.doc = "weight decay λ, added to the gradient as λW";
+  }
+}
+
+bool Options::is_set(std::string_view option) const {
+  return std::find(set_.begin(), set_.end(), option) != set_.end();
 }
 
 Json Options::to_json() const {
-  const auto self = copy();
   Json json = Json::object();
-  for (const auto& line : self->table()) json[line.name] = line.get();
+  for (const auto& line : table_) json[line.name] = line.get(*this);
   return json;
 }
 
 void Options::from_json(const Json& values) {
   TORCH_CHECK_VALUE(values.is_object(), name(), ": expected options as a JSON object, got ", values.dump());
-  const auto lines = table();
   for (const auto& [key, value] : values.items()) {
-    const Option* line = find(lines, key);
-    TORCH_CHECK_VALUE(line != nullptr, name(), ": unknown option '", key, "'; the options are ", names_of(lines));
-    line->set(value);
+    const Option* line = find(key);
+    TORCH_CHECK_VALUE(line != nullptr, name(), ": unknown option '", key, "'; the options are ", names_of(table_));
+    line->set(*this, value);
   }
   check();
 }

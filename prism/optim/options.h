@@ -2,151 +2,227 @@
 
 #include <torch/optim/optimizer.h>
 
-#include <functional>
+#include <limits>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "prism/linalg/diagnostics.h"
-#include "prism/optim/schedule.h"
+#include "prism/optim/option_types.h"
 #include "prism/optim/state.h"
 
 namespace prism {
 
-using Json = nlohmann::json;
+struct KernelRule;
+struct Momentum;
+class Options;
 
-enum class StateType { Auto, Float32, Float64, BFloat16 };
+// Which numbers an option takes, in the words of its error message.
+struct Range {
+  const char* words = nullptr;  // none: any value
+  double low = 0;
+  double high = std::numeric_limits<double>::infinity();
+  bool open_low = false, open_high = false;
 
-enum class ScaleRule;
-enum class Normalize;
-enum class CovarianceKind;
+  bool holds(double value) const;
+};
+inline constexpr Range kAny = {};
+inline constexpr Range kNotNegative = {"0 or more"};
+inline constexpr Range kPositive = {.words = "more than 0", .open_low = true};
+inline constexpr Range kFraction = {.words = "from 0 to below 1", .high = 1, .open_high = true};
+inline constexpr Range kUnit = {.words = "from 0 to 1", .high = 1};
+inline constexpr Range kCount = {.words = "1 or more", .low = 1};
 
-// How a tensor of more than two dimensions becomes matrices.
-//   Auto     three dimensions are a batch (stacked experts), four and more are a convolution, flattened
-//   Flatten  (out, in, k…) → (out, in·k…)
-//   Batch    (…, m, n): a matrix for each leading index
-enum class Fold { Auto, Flatten, Batch };
-
-// One line of an options table. The table drives JSON, checking of names and types, printing, documents and the Python
-// signatures.
+// One line of an options table. The table drives JSON, the checks of names, types and ranges, the keys of
+// configurations, documents and the Python signatures.
 struct Option {
   std::string name;
   std::string type;  // "number", "integer", "boolean", "integers", "pair", "coefficients", "schedule" or the words
                      // allowed: "auto|left|…"
   std::string doc;
-  std::function<Json()> get;
-  std::function<void(const Json&)> set;
+  Range range;
+
+  Json get(const Options& options) const { return read_(place(options)); }
+  void set(Options& options, const Json& value) const;
+  std::vector<double> numbers(const Options& options) const { return numbers_(place(options)); }
+
+ private:
+  friend class Options;
+  const void* place(const Options& options) const;
+
+  std::ptrdiff_t offset_ = 0;  // of the member, from the start of its Options
+  Json (*read_)(const void*) = nullptr;
+  bool (*write_)(void*, const Json&) = nullptr;  // false for a value of another type
+  std::vector<double> (*numbers_)(const void*) = nullptr;
 };
 
-// An optimizer: its options, its state fields and one direction function on a bucket of equally shaped parameters. What
-// is common to all of them (the loop, decay, learning rate, the write to the weights, saving and loading) exists once,
-// around this class:
-//   G ← gradient (−gradient with `maximize`);  U = direction(G, state);  W ← (1 − lr·weight_decay)·W − lr·U
+// How a parameter is seen as matrices: the rows of each part of a fused projection, and the fold of more dimensions.
+struct Folding {
+  at::IntArrayRef split;
+  Fold fold = Fold::Auto;
+};
+
+// What a step shapes: for rules with momentum T, and the innovation D = G − M where the rule needs it; for the others
+// the gradient alone.
+struct Operands {
+  Tensor T, D = {};
+};
+
+// A rule: its options, its state fields and how a bucket of equally shaped parameters is updated. What is common to all
+// rules (the loop, decay, learning rate, the write to the weights, saving and loading) exists once, in the engine:
+//   G ← gradient (−gradient with `maximize`);  X = operands(G);  U = direction(X);  W ← (1 − lr·weight_decay)·W − lr·U
 class Options : public torch::optim::OptimizerOptions {
  public:
-  // The lower-case name of the optimizer: "prism", "adamw", …
+  // The lower-case name of the rule: "prism", "adamw", …
   virtual std::string name() const = 0;
 
-  // The state of one parameter of this shape. For matrix methods the shape is that of its matrices, (m, n) or
-  // (e, m, n).
+  // The state of one parameter of this shape. For matrix rules the shape is that of its matrices, (m, n) or (e, m, n).
   virtual std::vector<Field> fields(at::IntArrayRef shape) const = 0;
 
-  // The update before learning rate, for G (B, shape…) in float32 or float64; advances the state in place. G is
-  // read-only.
-  virtual Tensor direction(const Tensor& G, State& state) const = 0;
+  // Element by element: advances the momentum, and gives what `direction` works on. G (B, shape…) is float32 or float64
+  // and read-only; the state is advanced in place.
+  virtual Operands operands(const Tensor& G, State& state) const;
+
+  // The update before learning rate, from whole matrices; advances the rest of the state in place.
+  virtual Tensor direction(const Operands& operands, State& state) const = 0;
 
   // Which parameters of a bucket the step to come leaves as they are, undecayed, while it advances their state:
   // booleans (B). Undefined: none.
-  virtual Tensor rests(const State& /*state*/) const { return {}; }
+  virtual Tensor rests(const State& state) const;
 
-  // Refuses impossible settings.
-  virtual void check() const;
+  // Matrix rules take matrices only, folded and split; the others take any shape.
+  virtual std::optional<Folding> folding() const { return std::nullopt; }
+  bool takes_matrices() const { return folding().has_value(); }
 
-  // Matrix methods take matrices only, folded and split; the others take any shape.
-  virtual bool takes_matrices() const { return false; }
+  // The momentum of the rules that shape one.
+  virtual std::optional<Momentum> momentum_rule() const;
 
   // Torch's Adam, Adagrad and RMSprop add weight_decay·W to the gradient instead of decaying W.
   virtual bool couples_decay() const { return false; }
 
-  // Whether the rule with these settings reads nothing on the host, so that a graph of the step is the step.
-  virtual bool can_be_captured() const { return false; }
+  // The rule as the kernels of prism/cuda know it (kernel_rule.h); none where they have none for these settings.
+  virtual std::unique_ptr<KernelRule> kernel_rule() const;
+
+  // Whether a step can be captured into a graph: the kernels take it and read nothing on the host.
+  bool can_be_captured() const;
 
   // The spectra behind the last direction of a bucket of one, from its gradient and its state after the step; none for
-  // elementwise methods.
+  // elementwise rules.
   virtual std::optional<Spectrum> spectrum(const Tensor& G, const State& state) const;
+
+  // Refuses impossible settings: numbers out of range here, combinations in the rules.
+  virtual void check() const;
 
   // Replaces defaults that are others inside Mixed; what was set stays.
   virtual void use_mixed_defaults() {}
 
-  virtual std::vector<Option> table();
+  // The options that every rule has.
+  virtual const double& lr() const = 0;
+  virtual const double& weight_decay() const = 0;
+  virtual const bool& maximize() const = 0;
+  virtual const bool& skip_nonfinite() const = 0;
+  virtual const StateType& state_dtype() const = 0;
+  virtual const bool& master_weights() const = 0;
+  virtual const bool& capturable() const = 0;
+  virtual void set_capturable(bool capturable) = 0;
 
+  const std::vector<Option>& table() const { return table_; }
+  const Option* find(std::string_view option) const;
   Json to_json() const;
   void from_json(const Json& values);  // unknown names and wrong types are refused by name; then checks
   std::unique_ptr<Options> copy() const;
 
-  double get_lr() const override { return lr_; }
-  void set_lr(double lr) override { lr_ = lr; }
-  void set_capturable(bool capturable) { capturable_ = capturable; }
+  double get_lr() const override { return lr(); }
   void serialize(torch::serialize::InputArchive& archive) override;
   void serialize(torch::serialize::OutputArchive& archive) const override;
 
-  double lr() const { return lr_; }
-  double weight_decay() const { return weight_decay_; }
-  bool maximize() const { return maximize_; }
-  bool skip_nonfinite() const { return skip_nonfinite_; }
-  bool master_weights() const { return master_weights_; }
-  StateType state_dtype() const { return state_dtype_; }
-  bool capturable() const { return capturable_; }
-
  protected:
-  Options(double lr, double weight_decay) : lr_(lr), weight_decay_(weight_decay) {}
+  // Writes an option into the table, and gives the value its member starts from.
+  template <class T>
+  T declare(const T& member, const char* option, T initial, Range range, const char* doc);
 
-  double lr_;
-  double weight_decay_;
-  bool maximize_ = false;
-  bool skip_nonfinite_ = false;
-  bool master_weights_ = false;
-  StateType state_dtype_ = StateType::Auto;
-  bool capturable_ = false;
+  // Makes the table say what rules that couple their decay do with it.
+  void document_coupled_decay();
+
+  void mark_set(const char* option) { set_.emplace_back(option); }
+  bool is_set(std::string_view option) const;
+
+ private:
+  friend struct Option;
+
+  std::vector<Option> table_;
+  std::vector<std::string> set_;  // options that were given, not left at their defaults
 };
 
-// Gives a concrete options struct its chainable setters: PrismOptions(0.02).gamma(2).weight_decay(0.1).
-template <class Self, class Base = Options>
-class OptionsOf : public Base {
+// An option, written once: `options.name(value)` sets it, `options.name()` reads it. Used inside a class that has
+// `Self` and `self()`.
+#define PRISM_OPTION_AS(specifier, T, option, initial, range, doc) \
+ public:                                                           \
+  Self& option(T value) {                                          \
+    this->mark_set(#option);                                       \
+    option##_ = std::move(value);                                  \
+    return this->self();                                           \
+  }                                                                \
+  const T& option() const specifier { return option##_; }          \
+                                                                   \
+ private:                                                          \
+  T option##_ = this->template declare<T>(option##_, #option, initial, range, doc)
+
+#define PRISM_OPTION(T, option, initial, range, doc) PRISM_OPTION_AS(, T, option, initial, range, doc)
+
+// The base of every rule's options: those that all have, and what needs the type of the whole. Setters can be chained:
+// PrismOptions(0.02).gamma(2).weight_decay(0.1).
+template <class Whole>
+class OptionsOf : public Options {
  public:
-  using Base::lr, Base::weight_decay, Base::maximize, Base::skip_nonfinite, Base::master_weights, Base::state_dtype,
-      Base::capturable;
+  using Self = Whole;
+  Self& self() { return static_cast<Self&>(*this); }
 
-  Self& lr(double value) { return this->lr_ = value, self(); }
-  Self& weight_decay(double value) { return this->weight_decay_ = value, self(); }
-  Self& maximize(bool value) { return this->maximize_ = value, self(); }
-  Self& skip_nonfinite(bool value) { return this->skip_nonfinite_ = value, self(); }
-  Self& master_weights(bool value) { return this->master_weights_ = value, self(); }
-  Self& state_dtype(StateType value) { return this->state_dtype_ = value, self(); }
-  Self& capturable(bool value) { return this->capturable_ = value, self(); }
+  PRISM_OPTION_AS(override, double, lr, 0, kNotNegative, "learning rate");
+  PRISM_OPTION_AS(override, double, weight_decay, 0, kNotNegative, "weight decay λ, decoupled: W ← W(1 − lr·λ)");
+  PRISM_OPTION_AS(override, bool, maximize, false, kAny, "climb instead of descend");
+  PRISM_OPTION_AS(override, bool, skip_nonfinite, false, kAny,
+                  "a step with a non-finite gradient changes nothing and is counted, without waiting for the device");
+  PRISM_OPTION_AS(override, StateType, state_dtype, StateType::Auto, kAny,
+                  "type of the momenta; auto is float32, float64 for float64 weights");
+  PRISM_OPTION_AS(override, bool, master_weights, false, kAny, "keep float32 copies of 16-bit weights");
+  PRISM_OPTION_AS(override, bool, capturable, false, kAny,
+                  "keep the learning rate and γ on the GPU, where a CUDA graph of the step reads them at every replay");
 
+ public:
+  void set_lr(double value) override { lr_ = value; }
+  void set_capturable(bool value) override { capturable_ = value; }
   std::unique_ptr<torch::optim::OptimizerOptions> clone() const override {
     return std::make_unique<Self>(static_cast<const Self&>(*this));
   }
 
  protected:
-  using Base::Base;
-  Self& self() { return static_cast<Self&>(*this); }
+  OptionsOf(double lr, double weight_decay) {
+    lr_ = lr;
+    weight_decay_ = weight_decay;
+  }
 };
 
-// A chainable option of type T: `options.name(value)` sets, `options.name()` reads. Used inside a class that has
-// `self()`.
-#define PRISM_OPTION(Self, T, name, ...)    \
- public:                                    \
-  Self& name(T value) {                     \
-    name##_ = std::move(value);             \
-    return this->self();                    \
-  }                                         \
-  const T& name() const { return name##_; } \
-                                            \
- private:                                   \
-  T name##_ __VA_ARGS__
+template <class T>
+T Options::declare(const T& member, const char* option, T initial, Range range, const char* doc) {
+  using Type = OptionType<T>;
+  Option line;
+  line.name = option;
+  line.type = Type::name();
+  line.doc = doc;
+  line.range = range;
+  line.offset_ = reinterpret_cast<const char*>(&member) - reinterpret_cast<const char*>(this);
+  line.read_ = [](const void* place) { return Type::write(*static_cast<const T*>(place)); };
+  line.write_ = [](void* place, const Json& value) {
+    if (!Type::accepts(value)) return false;
+    *static_cast<T*>(place) = Type::read(value);
+    return true;
+  };
+  line.numbers_ = [](const void* place) { return Type::numbers(*static_cast<const T*>(place)); };
+  table_.push_back(std::move(line));
+  return initial;
+}
 
 }  // namespace prism

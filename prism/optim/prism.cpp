@@ -4,10 +4,20 @@
 
 #include <cmath>
 
-#include "prism/optim/option_types.h"
+#include "prism/optim/kernel_rule.h"
 
 namespace prism {
 namespace {
+
+// The covariance state of one side: the pair that `covariance` names is defined, the other is not.
+struct NoiseState {
+  Covariance average;
+  Sketch sketch;
+};
+
+struct PrismState : MomentumState {
+  NoiseState left, right;
+};
 
 struct SideFields {
   std::string suffix;  // "" or "_left", "_right"
@@ -57,18 +67,22 @@ std::vector<Tensor*> tensors_of(PrismState& state) {
   return list;
 }
 
-// The update of the entries that are due: those of a bucket may have missed gradients, and so count differently.
-void refresh(PrismState& state, const Tensor& G, const Tensor& M, const PrismOptions& options) {
-  const int64_t every = options.covariance_every();
-  if (every == 1) return update(state, G - M, options);
-  const Tensor due = state.step.sub(1).remainder(every).eq(0).nonzero().flatten();
-  if (due.numel() == 0) return;
-  if (due.numel() == state.step.numel()) return update(state, G - M, options);
+// Which entries are refreshed at this step, as indices: those of a bucket may have missed gradients, and so count
+// differently. `step` is counted already.
+Tensor due(const Tensor& step, const PrismOptions& options) {
+  return step.sub(1).remainder(options.covariance_every()).eq(0).nonzero().flatten();
+}
+
+// The update of the entries that are due.
+void refresh(PrismState& state, const Tensor& D, const PrismOptions& options) {
+  if (options.covariance_every() == 1) return update(state, D, options);
+  const Tensor entries = due(state.step, options);
+  if (entries.numel() == state.step.numel()) return update(state, D, options);
   PrismState part = state;
-  for (Tensor* tensor : tensors_of(part)) *tensor = tensor->index_select(0, due);
-  update(part, G.index_select(0, due) - M.index_select(0, due), options);
+  for (Tensor* tensor : tensors_of(part)) *tensor = tensor->index_select(0, entries);
+  update(part, D.index_select(0, entries), options);
   const auto whole = tensors_of(state), refreshed = tensors_of(part);
-  for (size_t i = 0; i < whole.size(); ++i) whole[i]->index_copy_(0, due, *refreshed[i]);
+  for (size_t i = 0; i < whole.size(); ++i) whole[i]->index_copy_(0, entries, *refreshed[i]);
 }
 
 // The steps t that Ĉ stands for: k for each refresh, so that t is rounded up to a multiple of k.
@@ -89,13 +103,12 @@ Covariance current(const NoiseState& noise, const PrismState& state, const Prism
 
 // O = T (TᵀT + γ_t²·…)^(−1/2); the schedule's factor γ_t/γ goes into D or Ĉ, since it may differ between the matrices
 // of a bucket.
-Tensor shaped(const Tensor& G, const Signal& signal, const PrismState& state, const PrismOptions& options) {
-  if (options.gamma() == 0) return polar(signal.T, options.polar());
+Tensor shaped(const Operands& operands, const PrismState& state, const PrismOptions& options) {
+  if (options.gamma() == 0) return polar(operands.T, options.polar());
   const bool scheduled = !options.gamma_schedule().is_constant_one();
   if (options.covariance() == CovarianceKind::Instant) {
-    Tensor D = G - signal.M;
-    if (scheduled) D.mul_(gamma_factor(state, options, D));
-    return shape_momentum(signal.T, D, options.shaping());
+    const Tensor D = scheduled ? operands.D * gamma_factor(state, options, operands.D) : operands.D;
+    return shape_momentum(operands.T, D, options.shaping());
   }
   Covariance left = current(state.left, state, options);
   Covariance right = current(state.right, state, options);
@@ -103,7 +116,13 @@ Tensor shaped(const Tensor& G, const Signal& signal, const PrismState& state, co
     if (scheduled && covariance->C.defined())
       covariance->C = covariance->C * gamma_factor(state, options, covariance->C).square();
   }
-  return shape_with_covariance(signal.T, left, right, options.shaping());
+  return shape_with_covariance(operands.T, left, right, options.shaping());
+}
+
+// Whether this step needs the innovation D.
+bool needs_innovation(const PrismState& state, const PrismOptions& options) {
+  if (options.covariance() == CovarianceKind::Instant) return options.gamma() > 0;
+  return options.covariance_every() == 1 || due(state.step, options).numel() > 0;
 }
 
 }  // namespace
@@ -113,7 +132,7 @@ bool PrismOptions::counts_steps() const {
 }
 
 std::vector<Field> PrismOptions::fields(at::IntArrayRef shape) const {
-  auto list = MomentumOptionsOf::fields(shape);
+  auto list = MomentumOptions::fields(shape);
   if (covariance() == CovarianceKind::Instant) return list;
   for (const auto& side : sides_of(*this, shape)) {
     const int64_t n = shape[shape.size() - (side.transposed ? 2 : 1)];
@@ -128,73 +147,65 @@ std::vector<Field> PrismOptions::fields(at::IntArrayRef shape) const {
   return list;
 }
 
-Tensor prism_direction(const Tensor& G, PrismState& state, const PrismOptions& options) {
-  const Signal signal = advance(G, state, options);
-  if (options.covariance() != CovarianceKind::Instant) refresh(state, G, signal.M, options);
-  return finished(shaped(G, signal, state, options), state, options);
+Operands PrismOptions::operands(const Tensor& G, State& state) const {
+  PrismState prism = prism_state(state, *this, G.sizes());
+  const Signal signal = advance(G, prism, rule());
+  return {signal.T, needs_innovation(prism, *this) ? G - signal.M : Tensor()};
 }
 
-Tensor PrismOptions::direction(const Tensor& G, State& state) const {
-  PrismState prism = prism_state(state, *this, G.sizes());
-  return prism_direction(G, prism, *this);
+Tensor PrismOptions::direction(const Operands& operands, State& state) const {
+  PrismState prism = prism_state(state, *this, operands.T.sizes());
+  if (covariance() != CovarianceKind::Instant && operands.D.defined()) refresh(prism, operands.D, *this);
+  return finished(shaped(operands, prism, *this), prism, rule());
 }
 
 std::optional<Spectrum> PrismOptions::spectrum(const Tensor& G, const State& state) const {
   if (side() == Side::Both && gamma() > 0) return std::nullopt;
   const PrismState prism = prism_state(state, *this, G.sizes());
-  const Signal now = signal(G, prism, *this);
-  const Tensor O = shaped(G, now, prism, *this);
+  const Signal now = signal(G, prism, rule());
+  const Tensor D = G - now.M;
+  const Tensor O = shaped({now.T, D}, prism, *this);
   const Side used = resolved_side(gamma() > 0 ? side() : Side::Auto, G.size(-2), G.size(-1));
   const double gamma_now =
       gamma_schedule().is_constant_one() ? gamma() : gamma() * gamma_schedule()(prism.step).item<double>();
-  if (covariance() == CovarianceKind::Instant || gamma() == 0)
-    return prism::spectrum(now.T, G - now.M, O, gamma_now, used);
+  if (covariance() == CovarianceKind::Instant || gamma() == 0) return prism::spectrum(now.T, D, O, gamma_now, used);
   return prism::spectrum(now.T, current(used == Side::Left ? prism.left : prism.right, prism, *this), O, gamma_now,
                          used);
 }
 
+std::unique_ptr<KernelRule> PrismOptions::kernel_rule() const {
+  if (side() == Side::Both || covariance() == CovarianceKind::Sketch || covariance_every() > 1) return nullptr;
+  const bool averaged = covariance() == CovarianceKind::Ema;
+  if (averaged && gamma() == 0) return nullptr;
+  auto kernel = momentum_kernel(rule(), polar());
+  if (kernel == nullptr || gamma() == 0) return kernel;
+  auto& spectral = std::get<SpectralKernel>(*kernel);
+  spectral.side = side();
+  spectral.gamma_schedule = gamma_schedule();
+  spectral.rule.noisy = true;
+  spectral.rule.gamma.value = gamma();
+  spectral.rule.averaged = averaged;
+  spectral.rule.covariance_beta = covariance_beta();
+  return kernel;
+}
+
 void PrismOptions::check() const {
-  MomentumOptionsOf::check();
-  TORCH_CHECK_VALUE(std::isfinite(gamma()) && gamma() >= 0, "prism: gamma must be 0 or more, got ", gamma());
-  TORCH_CHECK_VALUE(covariance_beta() >= 0 && covariance_beta() < 1,
-                    "prism: covariance_beta must be from 0 to below 1, got ", covariance_beta());
-  TORCH_CHECK_VALUE(covariance_every() >= 1, "prism: covariance_every must be 1 or more, got ", covariance_every());
-  TORCH_CHECK_VALUE(covariance_every() == 1 || covariance() != CovarianceKind::Instant,
+  MomentumOptions::check();
+  static const PrismOptions defaults;
+  const bool instant = covariance() == CovarianceKind::Instant, stacked = solver() == Solver::Stacked;
+  TORCH_CHECK_VALUE(covariance_every() == 1 || !instant,
                     "prism: covariance_every needs covariance 'ema' or 'sketch', got 'instant'; leave it out");
-  TORCH_CHECK_VALUE(rank() >= 1, "prism: rank must be 1 or more, got ", rank());
-  const PrismOptions defaults;
   TORCH_CHECK_VALUE(
-      covariance() != CovarianceKind::Instant || covariance_beta() == defaults.covariance_beta(),
+      !instant || covariance_beta() == defaults.covariance_beta(),
       "prism: covariance_beta is for covariance 'ema' and 'sketch', got covariance 'instant'; leave it out");
   TORCH_CHECK_VALUE(covariance() == CovarianceKind::Sketch || rank() == defaults.rank(),
                     "prism: rank is for covariance 'sketch', got covariance '", word(covariance()), "'; leave it out");
   gamma_schedule().check("prism: gamma_schedule");
-  const bool stacked = solver() == Solver::Stacked;
-  TORCH_CHECK_VALUE(!stacked || covariance() == CovarianceKind::Instant,
-                    "prism: solver 'stacked' needs covariance 'instant', got '", word(covariance()),
-                    "'; use solver 'gram' or 'exact'");
+  TORCH_CHECK_VALUE(!stacked || instant, "prism: solver 'stacked' needs covariance 'instant', got '",
+                    word(covariance()), "'; use solver 'gram' or 'exact'");
   TORCH_CHECK_VALUE(!stacked || side() != Side::Both,
                     "prism: solver 'stacked' has no side 'both'; use solver 'gram' or 'exact'");
   if (side() == Side::Both) check_no_iteration("side 'both' uses the coupled inverse root");
-}
-
-bool PrismOptions::can_be_captured() const {
-  return MomentumOptionsOf::can_be_captured() && covariance() != CovarianceKind::Sketch && side() != Side::Both &&
-         covariance_every() == 1;
-}
-
-std::vector<Option> PrismOptions::table() {
-  return MomentumOptionsOf::table() +
-         std::vector<Option>{
-             option("gamma", gamma_, "damping γ ≥ 0 of noisy directions; 0 is Muon"),
-             option("gamma_schedule", gamma_schedule_, "γ as a function of the step: a factor from 0 to 1"),
-             option("side", side_, "whose Gram matrix shapes; auto is the shorter side, long the other"),
-             option("covariance", covariance_,
-                    "instant: of this step; ema: a dense average; sketch: a low-rank stream"),
-             option("covariance_beta", covariance_beta_, "β₂ of the averaged covariances"),
-             option("covariance_every", covariance_every_, "steps from refresh to refresh of the averaged covariances"),
-             option("rank", rank_, "of the sketch; above the matrix's side it means that side"),
-         };
 }
 
 }  // namespace prism

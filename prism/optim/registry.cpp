@@ -6,65 +6,84 @@
 
 #include "prism/optim/adagrad.h"
 #include "prism/optim/adam.h"
-#include "prism/optim/adamw.h"
-#include "prism/optim/adaspectral.h"
 #include "prism/optim/muon.h"
 #include "prism/optim/prism.h"
 #include "prism/optim/rmsprop.h"
-#include "prism/optim/rmsspectral.h"
 #include "prism/optim/shampoo.h"
 #include "prism/optim/soap.h"
-#include "prism/optim/ssd.h"
-#include "prism/optim/tikhonov_muon.h"
+#include "prism/optim/spectral_descent.h"
 
 namespace prism {
 namespace {
 
 struct Entry {
+  OptimizerInfo info;
   std::function<std::unique_ptr<Options>()> options;
   std::function<std::unique_ptr<Optimizer>(const Parameters&, const Options&)> optimizer;
 };
 
 template <class Class, class O>
-std::pair<std::string, Entry> entry() {
-  return {O().name(),
-          {[] { return std::make_unique<O>(); },
-           [](const Parameters& parameters, const Options& options) {
-             return std::make_unique<Class>(parameters, dynamic_cast<const O&>(options));
-           }}};
+Entry entry(const char* class_name, const char* label, const char* summary) {
+  return {{O().name(), class_name, label, summary},
+          [] { return std::make_unique<O>(); },
+          [](const Parameters& parameters, const Options& options) {
+            return std::make_unique<Class>(parameters, dynamic_cast<const O&>(options));
+          }};
 }
 
-const std::vector<std::pair<std::string, Entry>>& registry() {
-  static const std::vector<std::pair<std::string, Entry>> all = {
-      entry<Prism, PrismOptions>(),
-      entry<Muon, MuonOptions>(),
-      entry<TikhonovMuon, TikhonovMuonOptions>(),
-      entry<AdamW, AdamWOptions>(),
-      entry<Adam, AdamOptions>(),
-      entry<AdaGrad, AdaGradOptions>(),
-      entry<RMSprop, RMSpropOptions>(),
-      entry<SSD, SSDOptions>(),
-      entry<RMSspectral, RMSspectralOptions>(),
-      entry<ADAspectral, ADAspectralOptions>(),
-      entry<Shampoo, ShampooOptions>(),
-      entry<SOAP, SOAPOptions>(),
+const std::vector<Entry>& registry() {
+  static const std::vector<Entry> all = {
+      entry<Prism, PrismOptions>(
+          "Prism", "PRISM",
+          "PRISM: Muon's spectral descent, with directions damped by the noise of their gradients. For matrices."),
+      entry<Muon, MuonOptions>("Muon", "Muon",
+                               "Muon: spectral descent on the momentum; Prism with gamma=0. For matrices."),
+      entry<TikhonovMuon, TikhonovMuonOptions>("TikhonovMuon", "Tikhonov Muon",
+                                               "Muon with uniform damping in place of PRISM's. For matrices."),
+      entry<AdamW, AdamWOptions>("AdamW", "AdamW", "torch.optim.AdamW: Adam with decoupled weight decay."),
+      entry<Adam, AdamOptions>("Adam", "Adam", "torch.optim.Adam: weight decay is added to the gradient."),
+      entry<AdaGrad, AdaGradOptions>("AdaGrad", "AdaGrad",
+                                     "torch.optim.Adagrad: weight decay is added to the gradient."),
+      entry<RMSprop, RMSpropOptions>("RMSprop", "RMSprop",
+                                     "torch.optim.RMSprop: weight decay is added to the gradient."),
+      entry<SSD, SSDOptions>(
+          "SSD", "SSD",
+          "Stochastic spectral descent: steps of the gradient's nuclear norm along its polar factor. For matrices."),
+      entry<RMSspectral, RMSspectralOptions>(
+          "RMSspectral", "RMSspectral",
+          "Spectral descent in coordinates scaled by a running second moment. For matrices."),
+      entry<ADAspectral, ADAspectralOptions>(
+          "ADAspectral", "ADAspectral",
+          "Spectral descent in coordinates scaled by a summed second moment. For matrices."),
+      entry<Shampoo, ShampooOptions>("Shampoo", "Shampoo",
+                                     "Shampoo: both sides of the gradient whitened by fourth roots. For matrices."),
+      entry<SOAP, SOAPOptions>("SOAP", "SOAP", "SOAP: Adam in Shampoo's eigenbasis. For matrices."),
   };
   return all;
 }
 
 const Entry& find(const std::string& name) {
-  for (const auto& [key, value] : registry()) {
-    if (key == name) return value;
+  for (const auto& candidate : registry()) {
+    if (candidate.info.name == name) return candidate;
   }
   TORCH_CHECK_VALUE(false, "unknown optimizer '", name, "'; expected one of ", c10::Join(", ", optimizer_names()));
 }
 
 }  // namespace
 
+const std::vector<OptimizerInfo>& optimizers() {
+  static const std::vector<OptimizerInfo> list = [] {
+    std::vector<OptimizerInfo> infos;
+    for (const auto& one : registry()) infos.push_back(one.info);
+    return infos;
+  }();
+  return list;
+}
+
 const std::vector<std::string>& optimizer_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> list;
-    for (const auto& [name, value] : registry()) list.push_back(name);
+    for (const auto& one : registry()) list.push_back(one.info.name);
     return list;
   }();
   return names;

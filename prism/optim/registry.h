@@ -8,7 +8,16 @@
 
 namespace prism {
 
-// The lower-case names of all optimizers: "prism", "muon", "adamw", …
+// What there is to say of an optimizer.
+struct OptimizerInfo {
+  std::string name;        // "tikhonovmuon": in options and configurations
+  std::string class_name;  // "TikhonovMuon", here and in Python
+  std::string label;       // "Tikhonov Muon": on pages and in tables
+  std::string summary;     // one sentence
+};
+const std::vector<OptimizerInfo>& optimizers();
+
+// The lower-case names of all of them.
 const std::vector<std::string>& optimizer_names();
 
 // The options of an optimizer, its defaults overridden by JSON: make_options("prism", {{"lr", 0.02}, {"gamma", 2}}).

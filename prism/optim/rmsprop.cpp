@@ -1,6 +1,6 @@
 #include "prism/optim/rmsprop.h"
 
-#include "prism/optim/option_types.h"
+#include "prism/optim/kernel_rule.h"
 
 namespace prism {
 
@@ -11,7 +11,8 @@ std::vector<Field> RMSpropOptions::fields(at::IntArrayRef shape) const {
   return list;
 }
 
-Tensor RMSpropOptions::direction(const Tensor& G, State& state) const {
+Tensor RMSpropOptions::direction(const Operands& operands, State& state) const {
+  const Tensor& G = operands.T;
   Tensor v = state["square_avg"].mul_(alpha()).addcmul_(G, G, 1 - alpha());
   if (centered()) {
     const Tensor g = state["grad_avg"].lerp_(G, 1 - alpha());
@@ -21,20 +22,13 @@ Tensor RMSpropOptions::direction(const Tensor& G, State& state) const {
   return momentum() > 0 ? state["momentum_buffer"].mul_(momentum()).add_(X) : X;
 }
 
-void RMSpropOptions::check() const {
-  Options::check();
-  TORCH_CHECK_VALUE(alpha() >= 0 && alpha() <= 1, "rmsprop: alpha must be from 0 to 1, got ", alpha());
-  TORCH_CHECK_VALUE(eps() >= 0, "rmsprop: eps must be 0 or more, got ", eps());
-  TORCH_CHECK_VALUE(momentum() >= 0, "rmsprop: momentum must be 0 or more, got ", momentum());
-}
-
-std::vector<Option> RMSpropOptions::table() {
-  return Options::table() + std::vector<Option>{
-                                option("alpha", alpha_, "α of the average of squares"),
-                                option("eps", eps_, "ε added to the denominator"),
-                                option("momentum", momentum_, "μ of the momentum on the scaled gradient"),
-                                option("centered", centered_, "subtract the square of the average gradient"),
-                            };
+std::unique_ptr<KernelRule> RMSpropOptions::kernel_rule() const {
+  return std::make_unique<KernelRule>(ElementwiseKernel{.rule = {.kind = cuda::Elementwise::RMSprop,
+                                                                 .couples_decay = true,
+                                                                 .beta1 = momentum(),
+                                                                 .beta2 = alpha(),
+                                                                 .eps = eps()},
+                                                        .fields = {"square_avg", "grad_avg", "momentum_buffer"}});
 }
 
 }  // namespace prism

@@ -9,21 +9,21 @@ namespace prism {
 //   momentum: b ← μb + X;  U = b or X
 class RMSpropOptions : public OptionsOf<RMSpropOptions> {
  public:
-  RMSpropOptions(double lr = 1e-2) : OptionsOf(lr, /*weight_decay=*/0) {}  // NOLINT: as torch's options
+  RMSpropOptions(double lr = 1e-2) : OptionsOf(lr, /*weight_decay=*/0) {
+    document_coupled_decay();
+  }  // NOLINT: as torch's options
 
-  PRISM_OPTION(RMSpropOptions, double, alpha, = 0.99);
-  PRISM_OPTION(RMSpropOptions, double, eps, = 1e-8);
-  PRISM_OPTION(RMSpropOptions, double, momentum, = 0);
-  PRISM_OPTION(RMSpropOptions, bool, centered, = false);
+  PRISM_OPTION(double, alpha, 0.99, kUnit, "α of the average of squares");
+  PRISM_OPTION(double, eps, 1e-8, kNotNegative, "ε added to the denominator");
+  PRISM_OPTION(double, momentum, 0, kNotNegative, "μ of the momentum on the scaled gradient");
+  PRISM_OPTION(bool, centered, false, kAny, "subtract the square of the average gradient");
 
  public:
   std::string name() const override { return "rmsprop"; }
   bool couples_decay() const override { return true; }
   std::vector<Field> fields(at::IntArrayRef shape) const override;
-  Tensor direction(const Tensor& G, State& state) const override;
-  void check() const override;
-  bool can_be_captured() const override { return true; }
-  std::vector<Option> table() override;
+  Tensor direction(const Operands& operands, State& state) const override;
+  std::unique_ptr<KernelRule> kernel_rule() const override;
 };
 
 class RMSprop : public OptimizerOf<RMSpropOptions> {

@@ -4,10 +4,15 @@
 #include <ATen/ops/pow.h>
 
 #include "prism/linalg/eigenbasis.h"
-#include "prism/optim/option_types.h"
 
 namespace prism {
 namespace {
+
+struct SOAPState {
+  Tensor step;        // (B): t
+  Tensor M, v;        // (B, …, m, n)
+  Tensor L, R, P, Q;  // (B, …, m, m) and (B, …, n, n)
+};
 
 // The basis of A for the entries of the bucket where `first` or `due` holds: from nothing at their first step, else one
 // power step from the one before. A power step settles columns in their order, so they are sorted first, as the authors
@@ -31,8 +36,10 @@ void refresh_basis(Tensor& basis, const Tensor& A, Tensor& v, int64_t side, cons
 
 }  // namespace
 
-Tensor soap_direction(const Tensor& G, SOAPState& state, const SOAPOptions& options) {
-  const auto [beta1, beta2] = options.betas();
+Tensor SOAPOptions::direction(const Operands& operands, State& all) const {
+  const Tensor& G = operands.T;
+  SOAPState state{all["step"], all["exp_avg"], all["exp_avg_sq"], all["L"], all["R"], all["P"], all["Q"]};
+  const auto [beta1, beta2] = betas();
   const Tensor first = state.step.eq(0);
   const Tensor t = per_entry(state.step, G).to(at::kDouble);
   const Tensor counts = per_entry(first.logical_not(), G).to(G.scalar_type());
@@ -41,12 +48,12 @@ Tensor soap_direction(const Tensor& G, SOAPState& state, const SOAPOptions& opti
   state.v.lerp_(rotated(G).square(), counts * (1 - beta2));
   const Tensor correction1 = (1 - at::pow(beta1, t)).to(G.scalar_type());
   const Tensor correction2 = (1 - at::pow(beta2, t)).sqrt().to(G.scalar_type());
-  const Tensor step = rotated(state.M) / (state.v.sqrt().div_(correction2).add_(options.eps()).mul_(correction1));
+  const Tensor step = rotated(state.M) / (state.v.sqrt().div_(correction2).add_(eps()).mul_(correction1));
   const Tensor U = state.P.matmul(step.masked_fill(per_entry(first, G), 0)).matmul(state.Q.mT());
 
-  state.L.lerp_(G.matmul(G.mT()), 1 - options.shampoo_beta());
-  state.R.lerp_(G.mT().matmul(G), 1 - options.shampoo_beta());
-  const Tensor due = state.step.remainder(options.refresh()).eq(0).logical_and(first.logical_not());
+  state.L.lerp_(G.matmul(G.mT()), 1 - shampoo_beta());
+  state.R.lerp_(G.mT().matmul(G), 1 - shampoo_beta());
+  const Tensor due = state.step.remainder(refresh()).eq(0).logical_and(first.logical_not());
   refresh_basis(state.P, state.L, state.v, -2, first, due);
   refresh_basis(state.Q, state.R, state.v, -1, first, due);
   state.step.add_(1);
@@ -66,31 +73,6 @@ std::vector<Field> SOAPOptions::fields(at::IntArrayRef shape) const {
           square("R", n),
           square("P", m),
           square("Q", n)};
-}
-
-Tensor SOAPOptions::direction(const Tensor& G, State& state) const {
-  SOAPState soap{state["step"], state["exp_avg"], state["exp_avg_sq"], state["L"], state["R"], state["P"], state["Q"]};
-  return soap_direction(G, soap, *this);
-}
-
-void SOAPOptions::check() const {
-  MatrixOptionsOf::check();
-  const auto [beta1, beta2] = betas();
-  TORCH_CHECK_VALUE(beta1 >= 0 && beta1 < 1 && beta2 >= 0 && beta2 < 1, "soap: betas must be from 0 to below 1, got (",
-                    beta1, ", ", beta2, ")");
-  TORCH_CHECK_VALUE(shampoo_beta() >= 0 && shampoo_beta() < 1, "soap: shampoo_beta must be from 0 to below 1, got ",
-                    shampoo_beta());
-  TORCH_CHECK_VALUE(eps() >= 0, "soap: eps must be 0 or more, got ", eps());
-  TORCH_CHECK_VALUE(refresh() >= 1, "soap: refresh must be 1 or more steps, got ", refresh());
-}
-
-std::vector<Option> SOAPOptions::table() {
-  return MatrixOptionsOf::table() + std::vector<Option>{
-                                        option("betas", betas_, "(β₁, β₂) of the first and second moments"),
-                                        option("shampoo_beta", shampoo_beta_, "β of the averages L and R"),
-                                        option("eps", eps_, "ε added to the denominator"),
-                                        option("refresh", refresh_, "steps between two refreshes of the eigenbasis"),
-                                    };
 }
 
 }  // namespace prism

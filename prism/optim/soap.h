@@ -15,32 +15,21 @@ namespace prism {
 // noise beside the diagonal. M is kept in the coordinates of the weights (the authors rotate it), so a refresh cannot
 // mix two bases. It is float32 whatever `state_dtype`: where gradients have low rank, the rounding of a 16-bit M along
 // the other directions would be divided by a v that knows no rounding, and make updates of 10⁴ times the rate.
-class SOAPOptions : public MatrixOptionsOf<SOAPOptions> {
+class SOAPOptions : public MatrixOptions<SOAPOptions> {
  public:
-  using Betas = std::pair<double, double>;
-  SOAPOptions(double lr = 3e-3) : MatrixOptionsOf(lr, /*weight_decay=*/0.01) {}  // NOLINT: as torch's options
+  SOAPOptions(double lr = 3e-3) : MatrixOptions(lr, /*weight_decay=*/0.01) {}  // NOLINT: as torch's options
 
-  PRISM_OPTION(SOAPOptions, Betas, betas, = {0.95, 0.95});
-  PRISM_OPTION(SOAPOptions, double, shampoo_beta, = 0.95);
-  PRISM_OPTION(SOAPOptions, double, eps, = 1e-8);
-  PRISM_OPTION(SOAPOptions, int64_t, refresh, = 10);
+  PRISM_OPTION(Betas, betas, Betas(0.95, 0.95), kFraction, "(β₁, β₂) of the first and second moments");
+  PRISM_OPTION(double, shampoo_beta, 0.95, kFraction, "β of the averages L and R");
+  PRISM_OPTION(double, eps, 1e-8, kNotNegative, "ε added to the denominator");
+  PRISM_OPTION(int64_t, refresh, 10, kCount, "steps between two refreshes of the eigenbasis");
 
  public:
   std::string name() const override { return "soap"; }
   std::vector<Field> fields(at::IntArrayRef shape) const override;
-  Tensor direction(const Tensor& G, State& state) const override;
+  Tensor direction(const Operands& operands, State& state) const override;
   Tensor rests(const State& state) const override { return state["step"].eq(0); }
-  void check() const override;
-  std::vector<Option> table() override;
 };
-
-struct SOAPState {
-  Tensor step;        // (B): t
-  Tensor M, v;        // (B, …, m, n)
-  Tensor L, R, P, Q;  // (B, …, m, m) and (B, …, n, n)
-};
-
-Tensor soap_direction(const Tensor& G, SOAPState& state, const SOAPOptions& options);
 
 class SOAP : public OptimizerOf<SOAPOptions> {
  public:

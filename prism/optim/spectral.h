@@ -4,80 +4,49 @@
 
 namespace prism {
 
-// What an orthogonalised update is multiplied by, for matrices (m, n).
-//   Moonlight  0.2·√max(m, n): AdamW's root mean square (Liu et al. 2025)
-//   Spectral   √max(1, m/n)
-//   None       1
-enum class ScaleRule { Moonlight, Spectral, None };
-
 double scale_factor(ScaleRule rule, at::IntArrayRef shape);
 
-// What is done to the rows of an update O before its scale.
-//   None  nothing
-//   Rows  each output row is divided by the root of a running mean of its squares (Li et al. 2025, "NorMuon"):
-//           v ← β₂v + (1−β₂)·mean of O² along the row;   O′ = O/√v,  rescaled so that ‖O′‖_F = ‖O‖_F
-//         As in the authors' code v is not bias-corrected: the factor would be the same for all rows, and the rescaling
-//         takes it out. Nothing is added to √v, and rows of zeros stay zero.
-enum class Normalize { None, Rows };
+// The rules built on a polar factor: how it is computed.
+template <class Self>
+class SpectralOptions : public MatrixOptions<Self> {
+  PRISM_OPTION(Solver, solver, Solver::Gram, kAny,
+               "gram: Newton-Schulz on the Gram matrix; stacked: on the matrix itself; exact: float64 SVD");
+  PRISM_OPTION(Coefficients, coefficients, "jordan", kAny,
+               "jordan, you, polar_express, minimax9, converged, or one list of numbers per step");
+  PRISM_OPTION(int64_t, steps, 0, kAny, "Newton-Schulz steps; 0 is the length of the set, more repeats the last");
 
-// The methods built on a polar factor: how it is computed.
-class SpectralOptions : public MatrixOptions {
  public:
-  void check() const override;
-  std::vector<Option> table() override;
-
-  const Solver& solver() const { return solver_; }
-  const Coefficients& coefficients() const { return coefficients_; }
-  int64_t steps() const { return steps_; }
-
-  PolarOptions polar() const;
+  PolarOptions polar() const {
+    return {.solver = solver(), .coefficients = coefficients().with_steps(steps()), .precision = Precision::Full};
+  }
+  void check() const override {
+    MatrixOptions<Self>::check();
+    TORCH_CHECK_VALUE(steps() >= 0, this->name(),
+                      ": steps must be 1 or more (0 for the length of the coefficient set), got ", steps());
+    if (solver() == Solver::Exact) check_no_iteration("solver 'exact' runs no iteration");
+  }
 
  protected:
   SpectralOptions(double lr, double weight_decay, const Coefficients& coefficients = "jordan")
-      : MatrixOptions(lr, weight_decay), coefficients_(coefficients), default_coefficients_(coefficients) {}
+      : MatrixOptions<Self>(lr, weight_decay) {
+    coefficients_ = coefficients;
+  }
 
   // Refuses coefficients and steps where `why` nothing would use them.
-  void check_no_iteration(const std::string& why) const;
-
-  Solver solver_ = Solver::Gram;
-  Coefficients coefficients_;
-  int64_t steps_ = 0;
-
- private:
-  Coefficients default_coefficients_;
+  void check_no_iteration(const std::string& why) const {
+    TORCH_CHECK_VALUE(steps() == 0 && coefficients() == Self().coefficients(), this->name(), ": ", why,
+                      "; leave out coefficients and steps");
+  }
 };
 
-// Those with momentum.
-class MomentumOptions : public SpectralOptions {
- public:
-  void check() const override;
-  std::vector<Option> table() override;
-  std::vector<Field> fields(at::IntArrayRef shape) const override;
-
-  bool can_be_captured() const override { return solver() == Solver::Gram && normalize() == Normalize::None; }
-
-  double momentum() const { return momentum_; }
-  bool nesterov() const { return nesterov_; }
-  bool bias_correction() const { return bias_correction_; }
-  const ScaleRule& scale() const { return scale_; }
-  const Normalize& normalize() const { return normalize_; }
-  double row_beta() const { return row_beta_; }
-
- protected:
-  using SpectralOptions::SpectralOptions;
-
-  // Whether something of this optimizer depends on the number of steps taken.
-  virtual bool counts_steps() const { return bias_correction(); }
-
-  double momentum_ = 0.95;
-  bool nesterov_ = true;
-  bool bias_correction_ = false;
-  ScaleRule scale_ = ScaleRule::Moonlight;
-  Normalize normalize_ = Normalize::None;
-  double row_beta_ = kDefaultRowBeta;
-
- private:
-  static constexpr double kDefaultRowBeta = 0.95;
+// Momentum and what becomes of the update, as plain values: what the functions below need of a rule.
+struct Momentum {
+  double beta = 0.95;
+  bool nesterov = true;
+  bool bias_correction = false;
+  ScaleRule scale = ScaleRule::Moonlight;
+  Normalize normalize = Normalize::None;
+  double row_beta = 0.95;
 };
 
 struct MomentumState {
@@ -86,6 +55,7 @@ struct MomentumState {
   Tensor row_moment;  // (B, …, m, 1): v of Normalize::Rows, else undefined
 };
 MomentumState momentum_state(const State& state);
+std::vector<Field> momentum_fields(at::IntArrayRef shape, const Momentum& momentum, bool counts_steps);
 
 // What is shaped and what it is compared with: T, and the prediction M of the gradient (D = G − M).
 struct Signal {
@@ -93,40 +63,54 @@ struct Signal {
 };
 
 // M ← βM + (1−β)G in place, then the signal.
-Signal advance(const Tensor& G, MomentumState& state, const MomentumOptions& options);
+Signal advance(const Tensor& G, MomentumState& state, const Momentum& momentum);
 
 // T = M, or (1−β)G + βM with Nesterov. With bias correction M/(1−βᵗ) stands for M in both.
-Signal signal(const Tensor& G, const MomentumState& state, const MomentumOptions& options);
+Signal signal(const Tensor& G, const MomentumState& state, const Momentum& momentum);
 
-// The update scale(m, n)·O, its rows normalised where the options say so, which advances the state.
-Tensor finished(Tensor O, MomentumState& state, const MomentumOptions& options);
+// The update scale(m, n)·O, its rows normalized where the rule says so, which advances the state.
+Tensor finished(Tensor O, MomentumState& state, const Momentum& momentum);
 
-template <class Self, class Base = SpectralOptions>
-class SpectralOptionsOf : public MatrixOptionsOf<Self, Base> {
- public:
-  using Base::solver, Base::coefficients, Base::steps;
-  Self& solver(Solver value) { return this->solver_ = value, this->self(); }
-  Self& coefficients(const Coefficients& value) { return this->coefficients_ = value, this->self(); }
-  Self& steps(int64_t value) { return this->steps_ = value, this->self(); }
-
- protected:
-  using MatrixOptionsOf<Self, Base>::MatrixOptionsOf;
-};
-
+// The rules with momentum.
 template <class Self>
-class MomentumOptionsOf : public SpectralOptionsOf<Self, MomentumOptions> {
+class MomentumOptions : public SpectralOptions<Self> {
+  PRISM_OPTION(double, momentum, 0.95, kFraction, "β of the momentum M ← βM + (1−β)G");
+  PRISM_OPTION(bool, nesterov, true, kAny, "shape (1−β)G + βM instead of M");
+  PRISM_OPTION(bool, bias_correction, false, kAny, "divide M by 1 − βᵗ, so that the first steps are not damped");
+  PRISM_OPTION(ScaleRule, scale, ScaleRule::Moonlight, kAny,
+               "moonlight: 0.2·√max(m, n); spectral: √max(1, m/n); none: 1");
+  PRISM_OPTION(Normalize, normalize, Normalize::None, kAny,
+               "rows: divide each output row by the root mean of its squares over steps");
+  PRISM_OPTION(double, row_beta, 0.95, kFraction, "β₂ of that mean");
+
  public:
-  using MomentumOptions::momentum, MomentumOptions::nesterov, MomentumOptions::bias_correction, MomentumOptions::scale,
-      MomentumOptions::normalize, MomentumOptions::row_beta;
-  Self& momentum(double value) { return this->momentum_ = value, this->self(); }
-  Self& nesterov(bool value) { return this->nesterov_ = value, this->self(); }
-  Self& bias_correction(bool value) { return this->bias_correction_ = value, this->self(); }
-  Self& scale(ScaleRule value) { return this->scale_ = value, this->self(); }
-  Self& normalize(Normalize value) { return this->normalize_ = value, this->self(); }
-  Self& row_beta(double value) { return this->row_beta_ = value, this->self(); }
+  std::optional<Momentum> momentum_rule() const override { return rule(); }
+  std::vector<Field> fields(at::IntArrayRef shape) const override {
+    return momentum_fields(shape, rule(), counts_steps());
+  }
+  Operands operands(const Tensor& G, State& state) const override {
+    MomentumState momentum_of_bucket = momentum_state(state);
+    return {advance(G, momentum_of_bucket, rule()).T};
+  }
+  void check() const override {
+    SpectralOptions<Self>::check();
+    TORCH_CHECK_VALUE(normalize() == Normalize::Rows || row_beta() == Momentum().row_beta, this->name(),
+                      ": row_beta needs normalize 'rows', got '", word(normalize()), "'; leave row_beta out");
+  }
 
  protected:
-  using SpectralOptionsOf<Self, MomentumOptions>::SpectralOptionsOf;
+  using SpectralOptions<Self>::SpectralOptions;
+
+  // Whether something of this rule depends on the number of steps taken.
+  virtual bool counts_steps() const { return bias_correction(); }
+
+  Momentum rule() const { return {momentum(), nesterov(), bias_correction(), scale(), normalize(), row_beta()}; }
+
+  // The update from O.
+  Tensor finish(const Tensor& O, const State& state) const {
+    MomentumState momentum_of_bucket = momentum_state(state);
+    return finished(O, momentum_of_bucket, rule());
+  }
 };
 
 }  // namespace prism

@@ -16,7 +16,7 @@
 namespace prism::train {
 namespace {
 
-constexpr size_t kMatrices = 1;  // Mixed's second group: the rules before it are those of the rest
+constexpr size_t kMatrices = 0;  // Mixed's first group
 
 // "model.layers.3.self_attn.q_proj.weight" → "q_proj".
 std::string type_of(std::string name) {
@@ -24,14 +24,14 @@ std::string type_of(std::string name) {
   return name.substr(name.rfind('.') + 1);
 }
 
-const MomentumOptions* momentum_options(const Mixed& optimizer) {
-  return dynamic_cast<const MomentumOptions*>(&optimizer.group_options(kMatrices));
+std::optional<Momentum> momentum_of(const Mixed& optimizer) {
+  return optimizer.group_options(kMatrices).momentum_rule();
 }
 
 }  // namespace
 
 NormMeter::NormMeter(const Mixed& optimizer)
-    : optimizer_(optimizer), has_momentum_(momentum_options(optimizer) != nullptr) {
+    : optimizer_(optimizer), has_momentum_(momentum_of(optimizer).has_value()) {
   const auto names = optimizer.names().at(kMatrices);
   const auto& parameters = optimizer.param_groups()[kMatrices].params();
   std::vector<std::vector<size_t>> places;
@@ -40,8 +40,7 @@ NormMeter::NormMeter(const Mixed& optimizer)
     size_t t = 0;
     while (t < types_.size() && types_[t].name != type) ++t;
     if (t == types_.size()) {
-      const double scale =
-          has_momentum_ ? scale_factor(momentum_options(optimizer)->scale(), parameters[p].sizes()) : 1;
+      const double scale = has_momentum_ ? scale_factor(momentum_of(optimizer)->scale, parameters[p].sizes()) : 1;
       types_.push_back({type, scale});
       places.emplace_back();
     }
@@ -77,11 +76,11 @@ void NormMeter::before() {
 }
 
 std::vector<Tensor> NormMeter::momenta() const {
-  const MomentumOptions& options = *momentum_options(optimizer_);
+  const Momentum momentum = *momentum_of(optimizer_);
   const auto M = ordered(optimizer_.group_state(kMatrices, "momentum"));
-  if (!options.bias_correction()) return M;
+  if (!momentum.bias_correction) return M;
   const Tensor step = optimizer_.group_state(kMatrices, "step").front();  // all matrices have taken the same steps
-  return at::_foreach_div(M, (1 - at::pow(options.momentum(), step.to(at::kDouble))).to(M.front().scalar_type()));
+  return at::_foreach_div(M, (1 - at::pow(momentum.beta, step.to(at::kDouble))).to(M.front().scalar_type()));
 }
 
 Tensor NormMeter::after() {

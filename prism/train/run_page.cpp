@@ -9,6 +9,7 @@
 #include "prism/io/json.h"
 #include "prism/io/json_lines.h"
 #include "prism/io/numbers.h"
+#include "prism/optim/registry.h"
 #include "prism/report/page.h"
 #include "prism/report/thin.h"
 #include "prism/train/run_folder.h"
@@ -88,20 +89,10 @@ json read_summary(const fs::path& folder) {
 }
 
 std::string optimizer_label(const std::string& name) {
-  static const std::map<std::string, std::string> labels = {{"prism", "PRISM"},
-                                                            {"muon", "Muon"},
-                                                            {"tikhonovmuon", "Tikhonov Muon"},
-                                                            {"adamw", "AdamW"},
-                                                            {"adam", "Adam"},
-                                                            {"adagrad", "AdaGrad"},
-                                                            {"rmsprop", "RMSprop"},
-                                                            {"ssd", "SSD"},
-                                                            {"rmsspectral", "RMSspectral"},
-                                                            {"adaspectral", "ADAspectral"},
-                                                            {"shampoo", "Shampoo"},
-                                                            {"soap", "SOAP"}};
-  const auto found = labels.find(name);
-  return found == labels.end() ? name : found->second;
+  for (const auto& optimizer : optimizers()) {
+    if (optimizer.name == name) return optimizer.label;
+  }
+  return name;
 }
 
 namespace {

@@ -19,7 +19,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kRest = 0;  // Mixed's first group: its first rule is that of the embeddings
 constexpr int64_t kOwnResults = 2;
 
 Mixed make_optimizer(const io::Config& config, const model::Qwen2& model) {
@@ -48,7 +47,7 @@ Stepper::Stepper(const io::Config& config, model::Qwen2 model)
                            at::TensorOptions().dtype(at::kLong).pinned_memory(copies));
   tokens_ = copies ? at::empty(host_tokens_.sizes(), on_device.dtype(at::kLong)) : host_tokens_;
   // A model so narrow that all its matrices count as vectors has none to measure.
-  const bool has_matrices = optimizer_.param_groups().size() > kRest + 1;
+  const bool has_matrices = optimizer_.param_groups().size() > 1;
   if (config.boolean("metrics.norms") && has_matrices) norms_.emplace(optimizer_);
   results_ = at::empty({kOwnResults + (norms_ ? norms_->size() : 0)}, on_device.dtype(at::kDouble));
 }
@@ -57,7 +56,8 @@ void Stepper::set_rates(double factor) {
   for (size_t group = 0; group < peak_rates_.size(); ++group) {
     const double rate = peak_rates_[group] * factor;
     optimizer_.param_groups()[group].options().set_lr(rate);
-    (group == kRest ? record_.aux_lr : record_.lr) = rate;
+    const bool is_rest = group + 1 == peak_rates_.size();  // Mixed puts the matrices first
+    (is_rest ? record_.aux_lr : record_.lr) = rate;
   }
 }
 

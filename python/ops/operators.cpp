@@ -1,21 +1,18 @@
-// torch.ops.prism: the engine as stateless operators, one call per parameter group. The caller owns parameters,
-// gradients and state; options and layouts travel as JSON text.
+// torch.ops.prism and torch.classes.prism: what prism_optim needs of the library.
 //
-//   tables()                    every optimizer's options: {"prism": [{"name", "type", "doc", "default",
-//                               "mixed_default"}, …], …}, where the last is the default inside Mixed
-//   check(optimizer, options)   refuses unknown names, wrong types and impossible settings
-//   make_state(…)               fresh stacked state, buckets in order of first appearance, and within a bucket its
-//                               fields; with the layout: {"names": […], "buckets": [{"entries": [[parameter, part], …],
-//                               "shape": […], "fields": […]}, …]}
-//   step_(…)                    one step of a group, on exactly those stacks; returns 0, or the bytes of workspace it
-//                               needs when those given are too few: then nothing was done
-//   all_finite(gradients)       a boolean on the device of the first
-//   spectra(…)                  names, and for each six tensors: singular values, SNR, gain, theory, ‖W‖, ‖O‖
+//   tables()                    every optimizer: {"prism": {"class", "summary", "options": [{"name", "type", "doc",
+//                               "default", "mixed_default"}, …]}, …}, where the last is the default inside Mixed
 //   default_rules(…), route(…)  which optimizer takes which parameter, and the table to print
 //   plain_names(names)          parameter names without what wrappers put into them
+//   check_keys(optimizer, keys) refuses keys of a group that read like options it does not have
+//   Engine                      groups of parameters with their options and state; its step takes no options and no
+//                               tensors but what changed since the last
 
-#include <ATen/ops/ones.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/custom_class.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -26,7 +23,8 @@
 #include <tuple>
 #include <vector>
 
-#include "prism/optim/gradients.h"
+#include "prism/io/spelling.h"
+#include "prism/optim/engine.h"
 #include "prism/optim/registry.h"
 #include "prism/optim/routing.h"
 
@@ -36,161 +34,238 @@ namespace {
 using Tensors = std::vector<Tensor>;
 using Names = std::vector<std::string>;
 using OptionalTensor = std::optional<Tensor>;
-using OptionalTensors = c10::List<std::optional<Tensor>>;
-
-std::unique_ptr<Options> parse_options(const std::string& optimizer, const std::string& options) {
-  return make_options(optimizer, Json::parse(options));
-}
-
-Json layout_of(const std::vector<Bucket>& buckets, const Names& names) {
-  Json layout = {{"names", names}, {"buckets", Json::array()}};
-  for (const auto& bucket : buckets) {
-    Json entries = Json::array();
-    for (const auto& entry : bucket.entries) entries.push_back({entry.parameter, entry.part});
-    Json fields = Json::array();
-    for (const auto& [field, stack] : bucket.state) fields.push_back(field);
-    layout["buckets"].push_back({{"entries", entries}, {"shape", bucket.shape}, {"fields", fields}});
-  }
-  return layout;
-}
-
-struct Group {
-  std::unique_ptr<Options> options;
-  Names names;
-  Tensors parameters;
-  Tensors gradients;
-  std::vector<Bucket> buckets;
-};
-
-std::vector<Bucket> buckets_of(const Json& layout, const Tensors& parameters, const Tensors& state) {
-  std::vector<Bucket> buckets;
-  size_t used = 0;
-  for (const auto& line : layout.at("buckets")) {
-    std::vector<Bucket::Entry> entries;
-    for (const auto& entry : line.at("entries")) entries.push_back({entry[0].get<size_t>(), entry[1].get<int64_t>()});
-    const Tensor& lead = parameters.at(entries.at(0).parameter);
-    Bucket bucket{
-        std::move(entries), line.at("shape").get<std::vector<int64_t>>(), lead.scalar_type(), lead.device(), {}};
-    for (const auto& field : line.at("fields")) {
-      TORCH_CHECK(used < state.size(), "step: the layout has more fields than the ", state.size(), " stacks of state");
-      bucket.state.add(field.get<std::string>(), state[used++]);
-    }
-    buckets.push_back(std::move(bucket));
-  }
-  TORCH_CHECK(used == state.size(), "step: the layout has ", used, " fields, but ", state.size(),
-              " stacks of state came");
-  return buckets;
-}
-
-Tensors dense_gradients(const Group& group, const OptionalTensors& gradients) {
-  TORCH_CHECK(gradients.size() == group.parameters.size() && group.names.size() == group.parameters.size(),
-              group.options->name(), ": got ", group.parameters.size(), " parameters, ", gradients.size(),
-              " gradients and ", group.names.size(), " names");
-  Tensors result;
-  for (size_t p = 0; p < gradients.size(); ++p) {
-    const std::optional<Tensor> given = gradients.get(p);
-    const Tensor& gradient = result.emplace_back(given ? *given : Tensor());
-    if (!gradient.defined()) continue;
-    const auto who = group.options->name() + ": the gradient of '" + group.names[p] + "'";
-    TORCH_CHECK(gradient.layout() == at::kStrided, who, " must be dense, got ", gradient.layout(),
-                "; make it dense first");
-    TORCH_CHECK(!gradient.is_complex(), who, " must be real, got ", gradient.scalar_type());
-    TORCH_CHECK(gradient.sizes() == group.parameters[p].sizes() && gradient.device() == group.parameters[p].device(),
-                who, " must be ", group.parameters[p].sizes(), " on ", group.parameters[p].device(), ", got ",
-                gradient.sizes(), " on ", gradient.device());
-  }
-  return result;
-}
-
-Group open_group(const Tensors& parameters, const OptionalTensors& gradients, const Tensors& state,
-                 const std::string& layout, const std::string& optimizer, const std::string& options) {
-  const Json parsed = Json::parse(layout);
-  Group group{parse_options(optimizer, options), parsed.at("names").get<Names>(), parameters, {}, {}};
-  group.gradients = dense_gradients(group, gradients);
-  group.buckets = buckets_of(parsed, parameters, state);
-  for (auto& bucket : group.buckets) follow(bucket, *group.options, group.parameters, group.names);
-  return group;
-}
 
 std::string tables() {
   Json all = Json::object();
-  for (const auto& name : optimizer_names()) {
-    const auto options = make_options(name), mixed = make_options(name);
+  for (const auto& info : optimizers()) {
+    const auto options = make_options(info.name), mixed = make_options(info.name);
     mixed->use_mixed_defaults();
-    const Json mixed_defaults = mixed->to_json();
-    Json& lines = all[name] = Json::array();
+    Json lines = Json::array();
     for (const auto& line : options->table()) {
       lines.push_back({{"name", line.name},
                        {"type", line.type},
                        {"doc", line.doc},
-                       {"default", line.get()},
-                       {"mixed_default", mixed_defaults.at(line.name)}});
+                       {"default", line.get(*options)},
+                       {"mixed_default", line.get(*mixed)}});
     }
+    all[info.name] = {{"class", info.class_name}, {"summary", info.summary}, {"options", lines}};
   }
   return all.dump();
 }
 
-void check(const std::string& optimizer, const std::string& options) { parse_options(optimizer, options); }
-
-std::tuple<Tensors, std::string> make_stacks(const Tensors& parameters, const Names& names,
-                                             const std::string& optimizer, const std::string& options) {
-  TORCH_CHECK(names.size() == parameters.size(), optimizer, ": got ", parameters.size(), " parameters and ",
-              names.size(), " names");
-  const auto buckets = make_buckets(*parse_options(optimizer, options), parameters, names);
-  Tensors stacks;
-  for (const auto& bucket : buckets) {
-    for (const auto& [field, stack] : bucket.state) stacks.push_back(stack);
+// The class behind prism_optim.Optimizer.
+class PythonEngine : public torch::CustomClassHolder {
+ public:
+  // Makes group `index`, which may be the next one, hold these parameters under an optimizer with its default options.
+  // No names, or one for each.
+  void set_group(int64_t index, const std::string& optimizer, const Tensors& parameters, const Names& names) {
+    TORCH_CHECK_VALUE(names.empty() || names.size() == parameters.size(), optimizer, ": a group has ",
+                      parameters.size(), " parameters and ", names.size(),
+                      " names; keep 'param_names' beside 'params', or use add_param_group");
+    auto made = make_options(optimizer);
+    if (static_cast<size_t>(index) >= options_.size()) resize(index + 1);
+    engine_.set_group(index, *made, parameters, names);
+    Engine::Group& group = engine_.group(index);
+    group.lr.given = group.gamma.given = Tensor();
+    options_[index] = std::move(made);
+    given_[index] = names;
   }
-  return {stacks, layout_of(buckets, names).dump()};
-}
 
-int64_t step_(const Tensors& parameters, const OptionalTensors& gradients, const Tensors& state, const Tensor& lr,
-              const OptionalTensor& gamma, const OptionalTensor& apply, const OptionalTensor& grad_scale,
-              const OptionalTensor& workspace, const std::string& layout, const std::string& optimizer,
-              const std::string& options) {
-  at::NoGradGuard no_grad;
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  Group group = open_group(parameters, gradients, state, layout, optimizer, options);
-  TORCH_CHECK_VALUE(lr.numel() == 1, optimizer, ": lr must be one number, got shape ", lr.sizes());
-  if (lr.is_cpu()) {
-    group.options->set_lr(lr.item<double>());
-    group.options->check();
+  void resize(int64_t groups) {
+    engine_.resize(groups);
+    options_.resize(groups);
+    given_.resize(groups);
   }
-  const auto flag = [](const OptionalTensor& given) { return given ? given->reshape({}) : Tensor(); };
-  return step_buckets(
-      *group.options, group.buckets, group.parameters, group.gradients,
-      {.lr = lr.reshape({}), .apply = flag(apply), .grad_scale = flag(grad_scale), .gamma = flag(gamma)},
-      workspace.value_or(Tensor()));
-}
 
-Tensor finite(const Tensors& gradients) {
-  if (gradients.empty()) return at::ones({}, at::kBool);
-  return all_finite(gradients, gradients.front().device());
-}
-
-std::tuple<Names, Tensors> spectra(const Tensors& parameters, const OptionalTensors& gradients, const Tensors& state,
-                                   const OptionalTensor& grad_scale, const std::string& layout,
-                                   const std::string& optimizer, const std::string& options) {
-  at::NoGradGuard no_grad;
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  Group group = open_group(parameters, gradients, state, layout, optimizer, options);
-  if (grad_scale) {
-    for (auto& gradient : group.gradients) {
-      if (gradient.defined()) gradient = gradient / grad_scale->to(gradient.device());
+  // Names all parameters: as they were given, without wrappers such as `module.`, or parameter.0, parameter.1, …
+  // counted over all groups. Returns the names of each group.
+  std::vector<Names> name_parameters() {
+    Names all;
+    for (size_t g = 0; g < given_.size(); ++g) {
+      for (size_t p = 0; p < engine_.groups()[g].parameters.size(); ++p)
+        all.push_back(given_[g].empty() ? "parameter." + std::to_string(all.size()) : given_[g][p]);
     }
+    all = plain_names(std::move(all));
+    std::vector<Names> names;
+    auto next = all.begin();
+    for (size_t g = 0; g < given_.size(); ++g) {
+      const auto end = next + static_cast<std::ptrdiff_t>(engine_.groups()[g].parameters.size());
+      engine_.group(g).names = names.emplace_back(next, end);
+      next = end;
+    }
+    return names;
   }
-  Names names;
-  Tensors values;
-  for (const auto& bucket : group.buckets) {
-    for (const auto& one : bucket_spectra(*group.options, bucket, group.names, group.parameters, group.gradients)) {
-      names.push_back(one.name);
-      for (const auto& value : {one.spectrum.singular_values, one.spectrum.snr, one.spectrum.gain, one.spectrum.theory,
-                                one.weight_norm, one.update_norm}) {
-        values.push_back(value);
+
+  // All options that are numbers, in the order of the table; learning rate and γ may be on a GPU, and then their places
+  // are not read.
+  void set_numbers(int64_t index, const std::vector<double>& numbers, const OptionalTensor& lr,
+                   const OptionalTensor& gamma) {
+    Options& options = *options_.at(index);
+    size_t next = 0;
+    for (const auto& line : options.table()) {
+      if (line.type != "number") continue;
+      const double value = numbers.at(next++);
+      if ((line.name == "lr" && lr) || (line.name == "gamma" && gamma) || line.numbers(options).front() == value)
+        continue;
+      line.set(options, value);
+    }
+    const auto place = [&](Engine::Group::DeviceNumber& number, const OptionalTensor& value, const char* option) {
+      TORCH_CHECK_VALUE(!value || value->numel() == 1, options.name(), ": ", option, " must be one number, got shape ",
+                        value ? value->sizes() : at::IntArrayRef());
+      number.given = value ? value->detach().reshape({}) : Tensor();
+    };
+    place(engine_.group(index).lr, lr, "lr");
+    place(engine_.group(index).gamma, gamma, "gamma");
+  }
+
+  // Others that changed, as an object.
+  void set_options(int64_t index, const std::string& changes) {
+    auto changed = options_.at(index)->copy();
+    changed->from_json(Json::parse(changes));
+    replace(index, std::move(changed));
+  }
+
+  // Returns the groups whose state lies elsewhere than before.
+  std::vector<int64_t> make_state() {
+    const auto changed = engine_.make_state();
+    return {changed.begin(), changed.end()};
+  }
+
+  // The parameter, the name and a view of each tensor of a group's state.
+  std::tuple<std::vector<int64_t>, Names, Tensors> state(int64_t index) const {
+    std::tuple<std::vector<int64_t>, Names, Tensors> result;
+    for (size_t p = 0; p < engine_.groups().at(index).parameters.size(); ++p) {
+      for (auto& [name, view] : engine_.state_of(index, p)) {
+        std::get<0>(result).push_back(static_cast<int64_t>(p));
+        std::get<1>(result).push_back(name);
+        std::get<2>(result).push_back(view);
       }
     }
+    return result;
   }
-  return {names, values};
+  void reset_state(int64_t index, int64_t parameter) { engine_.reset_state(index, parameter); }
+
+  // Copies a value that came from elsewhere into a view of the state of a parameter.
+  void put_state(int64_t index, int64_t parameter, const std::string& key, const Tensor& view, const Tensor& value) {
+    at::NoGradGuard no_grad;
+    TORCH_CHECK_VALUE(value.sizes() == view.sizes(), "state '", key, "' of '",
+                      engine_.groups().at(index).names.at(parameter), "' must be ", view.scalar_type(), " of shape ",
+                      view.sizes(), ", got ", value.scalar_type(), " of shape ", value.sizes());
+    view.copy_(value);
+  }
+
+  void step(const OptionalTensor& found_inf, const OptionalTensor& grad_scale) {
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    engine_.step({.found_inf = number(found_inf), .grad_scale = number(grad_scale)});
+  }
+
+  Tensor skipped() const { return engine_.skipped().defined() ? engine_.skipped() : at::zeros({}, at::kLong); }
+
+  // Takes over what another optimizer saved: its groups {"optimizer", "options", "parameters"}, in which `parameters`
+  // are names or, to be matched by position, their number; and tensors named "<group>.<place>.<field>".
+  // Returns the saved group that each group here came from.
+  std::vector<int64_t> restore(const std::string& groups, const Names& keys, const Tensors& tensors,
+                               const OptionalTensor& skipped) {
+    Snapshot snapshot{{{"format", 1}, {"groups", Json::parse(groups)}}, {}};
+    const auto names = names_of(snapshot.header["groups"]);
+    for (size_t i = 0; i < keys.size(); ++i) {
+      const auto [group, place, field] = split(keys[i]);
+      snapshot.tensors.emplace_back("state." + names.at(group).at(place) + "." + field, tensors[i]);
+    }
+    if (engine_.skipped().defined())
+      snapshot.tensors.emplace_back("skipped", skipped.value_or(at::zeros_like(engine_.skipped())));
+    auto restored = engine_.restore(snapshot, "load_state_dict");
+    std::vector<int64_t> sources;
+    for (size_t g = 0; g < restored.size(); ++g) {
+      sources.push_back(static_cast<int64_t>(restored[g].source));
+      replace(static_cast<int64_t>(g), std::move(restored[g].options));
+    }
+    return sources;
+  }
+
+  // Names, and for each six tensors: singular values, SNR, gain, theory, ‖W‖, ‖O‖.
+  std::tuple<Names, Tensors> spectra(const OptionalTensor& grad_scale) const {
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    Names names;
+    Tensors values;
+    for (const auto& [name, spectrum, weight_norm, update_norm] : engine_.spectra(number(grad_scale))) {
+      names.push_back(name);
+      for (const auto& value :
+           {spectrum.singular_values, spectrum.snr, spectrum.gain, spectrum.theory, weight_norm, update_norm})
+        values.push_back(value);
+    }
+    return {names, values};
+  }
+
+ private:
+  static Tensor number(const OptionalTensor& given) { return given ? given->reshape({}) : Tensor(); }
+
+  void replace(int64_t index, std::unique_ptr<Options> options) {
+    const auto& group = engine_.groups().at(index);
+    engine_.set_group(index, *options, group.parameters, group.names);
+    options_[index] = std::move(options);
+  }
+
+  // "<group>.<place>.<field>".
+  static std::tuple<size_t, size_t, std::string> split(const std::string& key) {
+    const auto first = key.find('.'), second = key.find('.', first + 1);
+    return {std::stoul(key), std::stoul(key.substr(first + 1)), key.substr(second + 1)};
+  }
+
+  // The names of the saved parameters; where there are none, those of the parameters at the same places here.
+  std::vector<Names> names_of(Json& groups) const {
+    std::vector<Names> names;
+    for (size_t g = 0; g < groups.size(); ++g) {
+      TORCH_CHECK_VALUE(groups[g].at("optimizer").is_string(),
+                        "load_state_dict: the state was not saved by an optimizer of prism_optim: its groups name no "
+                        "'optimizer'");
+      Json& parameters = groups[g]["parameters"];
+      if (parameters.is_number()) {
+        const auto& ours = engine_.groups();
+        TORCH_CHECK_VALUE(groups.size() == ours.size(), "load_state_dict: expected ", ours.size(),
+                          " parameter groups, got ", groups.size());
+        TORCH_CHECK_VALUE(parameters == ours[g].names.size(), "load_state_dict: parameter group ", g, " has ",
+                          ours[g].names.size(), " parameters here, but ", parameters.dump(), " in the saved state");
+        parameters = ours[g].names;
+      }
+      names.push_back(parameters.get<Names>());
+    }
+    return names;
+  }
+
+  Engine engine_;
+  std::vector<std::unique_ptr<Options>> options_;
+  std::vector<Names> given_;
+};
+
+// Options of torch's optimizers. In a group of ours they are mistakes, as are ours in a group whose optimizer has none.
+const Names kOptionsOfTorch = {"foreach",  "fused",           "differentiable", "dampening",
+                               "ns_steps", "ns_coefficients", "adjust_lr_fn",   "decoupled_weight_decay"};
+
+// Refuses keys of a group that read like options: those of others, and names that are nearly right. Keys of the owner's
+// (`lr_scale`, `name`) pass.
+void check_keys(const std::string& optimizer, const Names& keys) {
+  Names known, any = kOptionsOfTorch;
+  for (const auto& name : optimizer_names()) {
+    const auto options = make_options(name);
+    for (const auto& line : options->table()) (name == optimizer ? known : any).push_back(line.name);
+  }
+  any.insert(any.begin(), known.begin(), known.end());
+  const auto is_known = [&](const std::string& key) {
+    return std::find(known.begin(), known.end(), key) != known.end();
+  };
+  for (const auto& key : keys) {
+    if (is_known(key)) continue;
+    const size_t most = key.size() < 8 ? 1 : 2;  // letters that may be wrong
+    const auto found = std::min_element(any.begin(), any.end(), [&](const std::string& a, const std::string& b) {
+      return io::edit_distance(key, a) < io::edit_distance(key, b);
+    });
+    const auto& near = *found;
+    TORCH_CHECK_VALUE(
+        io::edit_distance(key, near) > most, optimizer, ": unknown option '", key, "' in a parameter group; ",
+        is_known(near) ? "did you mean '" + near + "'?" : "'" + near + "' is an option of other optimizers.",
+        " The options are ", c10::Join(", ", known));
+  }
 }
 
 constexpr std::array<std::pair<Only, const char*>, 3> kOnly = {
@@ -250,26 +325,26 @@ std::tuple<std::vector<int64_t>, std::string> route(const Tensors& parameters, c
 TORCH_LIBRARY(prism, library) {
   library.def("tables() -> str", &tables);
   library.def("plain_names(str[] names) -> str[]", &plain_names);
-  library.def("check(str optimizer, str options) -> ()", &check);
+  library.def("check_keys(str optimizer, str[] keys) -> ()", &check_keys);
   library.def("default_rules(str matrices, str rest, str[]? heads) -> str", &rules_text);
-  library.def("make_state(Tensor[] parameters, str[] names, str optimizer, str options) -> (Tensor[], str)");
-  library.def(
-      "step_(Tensor(a!)[] parameters, Tensor?[] gradients, Tensor(b!)[] state, Tensor lr, Tensor? gamma, "
-      "Tensor? apply, Tensor? grad_scale, Tensor(c!)? workspace, str layout, str optimizer, str options) -> int");
-  library.def("all_finite(Tensor[] gradients) -> Tensor");
-  library.def(
-      "spectra(Tensor[] parameters, Tensor?[] gradients, Tensor[] state, Tensor? grad_scale, str layout, str "
-      "optimizer, str options) "
-      "-> (str[], Tensor[])");
   library.def("route(Tensor[] parameters, str[] names, str rules) -> (int[], str)");
+  library.class_<PythonEngine>("Engine")
+      .def(torch::init<>())
+      .def("set_group", &PythonEngine::set_group)
+      .def("resize", &PythonEngine::resize)
+      .def("set_options", &PythonEngine::set_options)
+      .def("name_parameters", &PythonEngine::name_parameters)
+      .def("set_numbers", &PythonEngine::set_numbers)
+      .def("make_state", &PythonEngine::make_state)
+      .def("state", &PythonEngine::state)
+      .def("reset_state", &PythonEngine::reset_state)
+      .def("put_state", &PythonEngine::put_state)
+      .def("step", &PythonEngine::step)
+      .def("skipped", &PythonEngine::skipped)
+      .def("restore", &PythonEngine::restore)
+      .def("spectra", &PythonEngine::spectra);
 }
 
-TORCH_LIBRARY_IMPL(prism, CompositeExplicitAutograd, library) {
-  library.impl("make_state", &make_stacks);
-  library.impl("step_", &step_);
-  library.impl("all_finite", &finite);
-  library.impl("spectra", &spectra);
-  library.impl("route", &route);
-}
+TORCH_LIBRARY_IMPL(prism, CompositeExplicitAutograd, library) { library.impl("route", &route); }
 
 }  // namespace prism

@@ -18,6 +18,8 @@ if torch.__version__ != TORCH_VERSION:
 _torch_ops: Any = torch.ops
 _torch_ops.load_library(pathlib.Path(__file__).parent / "libprism_ops.so")
 ops: Any = _torch_ops.prism
+_torch_classes: Any = torch.classes
+Engine: Any = _torch_classes.prism.Engine
 
 
 class Option(TypedDict):
@@ -33,7 +35,7 @@ def _tuples(value: Any) -> Any:
 
 
 TABLES: dict[str, dict[str, Option]] = {
-    optimizer: {line["name"]: line for line in table} for optimizer, table in json.loads(ops.tables()).items()
+    optimizer: {line["name"]: line for line in table["options"]} for optimizer, table in json.loads(ops.tables()).items()
 }
 
 

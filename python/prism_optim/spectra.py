@@ -8,8 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ._library import ops
-from .base import Optimizer, _options_text
+from .base import Optimizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,17 +41,10 @@ def inspect(optimizer: Optimizer) -> dict[str, Spectrum]:
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"inspect: expected an optimizer of prism_optim, got {type(optimizer).__name__}")
     optimizer._sync()
-    gradients = optimizer._gradients()
-    if all(gradient is None for some in gradients for gradient in some):
+    if all(parameter.grad is None for group in optimizer.param_groups for parameter in group["params"]):
         raise RuntimeError("inspect: no parameter has a gradient; call it between step() and zero_grad()")
-    result = {}
-    for group, stacks, some in zip(optimizer.param_groups, optimizer._stacks, gradients, strict=True):
-        parameters = [p.detach() for p in group["params"]]
-        scale, kind = optimizer._last_scale, group["optimizer"]
-        names, values = ops.spectra(parameters, some, stacks.stacks, scale, stacks.layout, kind, _options_text(group, with_lr=True))
-        for i, name in enumerate(names):
-            result[name] = Spectrum(*values[6 * i : 6 * i + 6])
-    return result
+    names, values = optimizer._engine.spectra(optimizer._last_scale)
+    return {name: Spectrum(*values[6 * i : 6 * i + 6]) for i, name in enumerate(names)}
 
 
 def plot(spectra: Mapping[str, Spectrum], axes: Any = None) -> Any:

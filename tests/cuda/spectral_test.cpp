@@ -63,8 +63,9 @@ struct Problem {
   }
 
   void step(const SpectralRule& rule, const StepScalars& scalars) {
-    const DeviceArray<char> workspace(std::vector<char>(spectral_workspace(rule, stacks)));
-    ASSERT_CUDA(spectral_step(rule, scalars, stacks, workspace.data(), 0, nullptr));
+    std::optional<DeviceArray<char>> scratch;
+    const auto allocate = [&](size_t bytes) -> void* { return scratch.emplace(std::vector<char>(bytes)).data(); };
+    ASSERT_CUDA(spectral_step(rule, scalars, stacks, allocate, 0, nullptr));
     ASSERT_CUDA(cudaDeviceSynchronize());
   }
 };
@@ -182,8 +183,8 @@ Dense update_of(const SpectralRule& rule, const Dense& T, const Dense& D) {
   return O;
 }
 
-// T (TᵀT + γ²DᵀD)^(−1/2) by the 2m×2m Gram of [T; γD], against the same polynomial in float64; odd sizes, and one that is
-// a multiple of 8. The n×n Gram would not do as the reference: on its null space Q is 485, and rounding that to fp16
+// T (TᵀT + γ²DᵀD)^(−1/2) by the 2m×2m Gram of [T; γD], against the same polynomial in float64; odd sizes, and one that
+// is a multiple of 8. The n×n Gram would not do as the reference: on its null space Q is 485, and rounding that to fp16
 // shows in the update (0.13 for 5×33). The smallest matrices have a wider bound: their few directions lie near the end
 // of minimax9's interval, where its first step, with coefficients up to 617, magnifies rounding most.
 TEST_F(SpectralStep, ThroughTheGramOfTheStackIsThePolynomialOfTheStack) {

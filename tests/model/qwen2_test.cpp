@@ -3,7 +3,7 @@
 #include <sys/resource.h>
 
 #include "prism/model/layer.h"
-#include "prism/optim/adamw.h"
+#include "prism/optim/adam.h"
 #include "prism/optim/mixed.h"
 #include "prism/optim/prism.h"
 #include "tests/close.h"

@@ -116,12 +116,12 @@ TEST(Messages, RefuseImpossibleOptions) {
       {"rmsspectral", {{"beta", 1}}, "rmsspectral: beta must be from 0 to below 1, got 1"},
       {"rmsspectral", {{"eps", 0}}, "rmsspectral: eps must be more than 0, got 0"},
       {"adaspectral", {{"eps", 0}}, "adaspectral: eps must be more than 0, got 0"},
-      {"shampoo", {{"beta", 2}}, "shampoo: beta must be from 0 to 1 (1 is a sum), got 2"},
+      {"shampoo", {{"beta", 2}}, "shampoo: beta must be from 0 to 1, got 2"},
       {"shampoo", {{"solver", "stacked"}}, "shampoo: solver 'stacked' computes no roots; use 'gram' or 'exact'"},
       {"soap", {{"betas", {1, 0.9}}}, "soap: betas must be from 0 to below 1, got (1, 0.9)"},
       {"soap", {{"shampoo_beta", 1}}, "soap: shampoo_beta must be from 0 to below 1, got 1"},
       {"soap", {{"eps", -1}}, "soap: eps must be 0 or more, got -1"},
-      {"soap", {{"refresh", 0}}, "soap: refresh must be 1 or more steps, got 0"},
+      {"soap", {{"refresh", 0}}, "soap: refresh must be 1 or more, got 0"},
   };
   for (const auto& line : lines) EXPECT_MESSAGE(make_options(line.name, line.options), line.message);
 }
@@ -129,7 +129,8 @@ TEST(Messages, RefuseImpossibleOptions) {
 TEST(Messages, RefuseWhatIsNotANumber) {
   const double nan = std::nan("");
   for (const auto& name : optimizer_names()) {
-    for (const auto& line : make_options(name)->table()) {
+    const auto options = make_options(name);
+    for (const auto& line : options->table()) {
       if (line.type != "number") continue;
       EXPECT_MESSAGE(make_options(name, {{line.name, nan}}), line.name + " must be");
     }
@@ -159,9 +160,9 @@ TEST(Messages, NameTheGroupWithOptionsOfAnotherLibrary) {
   const auto a = parameter(torch::zeros({6, 4}));
   const auto b = parameter(torch::zeros({6, 4}));
   Prism optimizer(NamedTensors{{"a", a}});
-  optimizer.add_param_group(torch::optim::OptimizerParamGroup({b}, std::make_unique<torch::optim::SGDOptions>(0.1)));
   EXPECT_MESSAGE(
-      optimizer.step(),
+      optimizer.add_param_group(
+          torch::optim::OptimizerParamGroup({b}, std::make_unique<torch::optim::SGDOptions>(0.1))),
       "parameter group 1 must carry options of a prism optimizer, such as prism::PrismOptions, got another type");
 }
 
@@ -182,38 +183,52 @@ TEST(Messages, NameTheSparseGradient) {
   EXPECT_MESSAGE(optimizer.step(), "adamw: the gradient of 'w' must be dense, got Sparse; make it dense first");
 }
 
-TEST(Messages, NameTheParameterThatMovedAlone) {
-  const auto a = parameter(torch::zeros({6, 4}));
-  const auto b = parameter(torch::zeros({6, 4}));
-  AdamW optimizer(NamedTensors{{"a", a}, {"b", b}});
-  b.set_data(b.detach().to(torch::kFloat64));
-  EXPECT_MESSAGE(optimizer.step(),
-                 "adamw: 'b' is Double on cpu while parameters of its shape are Float on cpu; move all of them, or "
-                 "make the optimizer anew");
-}
-
-TEST(Messages, RefuseOptionsThatTheStateWasNotMadeFor) {
+TEST(Messages, RefuseOptionsThatGiveStateAnotherShape) {
   const auto W = parameter(torch::zeros({6, 4}));
-  Adam adam(one(W));
-  static_cast<AdamOptions&>(adam.param_groups()[0].options()).amsgrad(true);
-  EXPECT_MESSAGE(adam.step(),
-                 "adam: 'w' has no state 'max_exp_avg_sq' for its present options; set options that change the state "
-                 "when the optimizer is made");
-  Prism prism(one(W), PrismOptions().bias_correction(true));
-  static_cast<PrismOptions&>(prism.param_groups()[0].options()).bias_correction(false);
-  EXPECT_MESSAGE(prism.step(),
-                 "prism: 'w' has 2 fields of state, but its present options use 1; set options that change the state "
-                 "when the optimizer is made");
   Prism whole(one(W));
   static_cast<PrismOptions&>(whole.param_groups()[0].options()).split({2, 4});
   EXPECT_MESSAGE(whole.step(),
-                 "prism: 'w' had parts of shape [6, 4] when its state was made and has others now; set options that "
-                 "change the state when the optimizer is made");
-  AdamW narrow(one(parameter(torch::zeros({6, 4}, torch::kBFloat16))));
-  static_cast<AdamWOptions&>(narrow.param_groups()[0].options()).master_weights(true);
-  EXPECT_MESSAGE(narrow.step(),
-                 "adamw: 'w' has no state 'master' for its present options; set options that change the state when the "
-                 "optimizer is made");
+                 "prism: 'w' had parts of shape [6, 4] when its state was made and has others now; set split and fold "
+                 "when the optimizer is made");
+  Prism sided(one(W), PrismOptions().covariance(CovarianceKind::Ema).side(Side::Left));
+  static_cast<PrismOptions&>(sided.param_groups()[0].options()).side(Side::Right);
+  EXPECT_MESSAGE(sided.step(),
+                 "state 'covariance' of 'w' is of shape [6, 6], but its present options ask for [4, 4]; set options "
+                 "that change the shape of state when the optimizer is made");
+}
+
+TEST(Options, ThatBeginToNeedStateMakeIt) {
+  const auto W = parameter(torch::zeros({6, 4}));
+  Adam adam(one(W));
+  W.mutable_grad() = torch::ones({6, 4});
+  adam.step();
+  const auto before = state_of(adam);
+  static_cast<AdamOptions&>(adam.param_groups()[0].options()).amsgrad(true);
+  adam.make_state();
+  auto after = state_of(adam);
+  EXPECT_TRUE(torch::equal(after.at("state.w.max_exp_avg_sq"), torch::zeros({6, 4})));
+  after.erase("state.w.max_exp_avg_sq");
+  expect_equal_state(after, before);
+  static_cast<AdamOptions&>(adam.param_groups()[0].options()).amsgrad(false);
+  adam.make_state();
+  expect_equal_state(state_of(adam), before);
+}
+
+TEST(Optimizer, FollowsAParameterThatMovedAlone) {
+  const auto a = parameter(torch::ones({6, 4}));
+  const auto b = parameter(torch::ones({6, 4}));
+  AdamW optimizer(NamedTensors{{"a", a}, {"b", b}});
+  set_gradients({{"a", a}, {"b", b}}, 1);
+  optimizer.step();
+  const auto before = state_of(optimizer);
+  b.set_data(b.detach().to(torch::kFloat64));
+  set_gradients({{"a", a}, {"b", b}}, 2);
+  optimizer.make_state();
+  const auto after = state_of(optimizer);
+  EXPECT_EQ(after.at("state.b.exp_avg").scalar_type(), torch::kFloat64);
+  EXPECT_TRUE(torch::equal(after.at("state.b.exp_avg"), before.at("state.b.exp_avg").to(torch::kFloat64)));
+  EXPECT_TRUE(torch::equal(after.at("state.a.exp_avg"), before.at("state.a.exp_avg")));
+  optimizer.step();
 }
 
 TEST(Messages, NameWhatRoutingCannotPlace) {
@@ -265,10 +280,11 @@ TEST_F(LoadMessages, NameTheParametersThatDiffer) {
 TEST_F(LoadMessages, NameTheShapeTypeAndOptimizerThatDiffer) {
   const Prism saved(named({"a"}));
   EXPECT_MESSAGE(Prism(named({"a"}, {6, 5})).restore(saved.snapshot()),
-                 "load: 'state.a.momentum' must be Float of shape [6, 5], got Float of shape [6, 4]");
-  const Prism wide(NamedTensors{{"a", parameter(torch::zeros({6, 4}, torch::kFloat64))}});
-  EXPECT_MESSAGE(Prism(named({"a"})).restore(wide.snapshot()),
-                 "load: 'state.a.momentum' must be Float of shape [6, 4], got Double of shape [6, 4]");
+                 "load: state 'momentum' of 'a' must be Float of shape [6, 5], got Float of shape [6, 4]");
+  auto whole_numbers = saved.snapshot();
+  whole_numbers.tensors[0].second = torch::zeros({6, 4}, torch::kLong);
+  EXPECT_MESSAGE(Prism(named({"a"})).restore(whole_numbers),
+                 "load: state 'momentum' of 'a' must be Float of shape [6, 4], got Long of shape [6, 4]");
   EXPECT_MESSAGE(Muon(named({"a"})).restore(saved.snapshot()),
                  "load: 'a' was saved by prism, but is optimized by muon here");
   Prism apart(named({"a"}));
@@ -286,7 +302,7 @@ TEST_F(LoadMessages, NameWhatIsMissing) {
   EXPECT_MESSAGE(target.restore({Json::object(), {}}), "load: expected state of format 1, got none");
   snapshot = saved.snapshot();
   snapshot.tensors.erase(snapshot.tensors.begin());
-  EXPECT_MESSAGE(target.restore(snapshot), "load: the saved state has no 'state.a.momentum'");
+  EXPECT_MESSAGE(target.restore(snapshot), "load: the saved state of 'a' has no 'momentum'");
   snapshot = saved.snapshot();
   snapshot.tensors.pop_back();
   EXPECT_MESSAGE(target.restore(snapshot), "load: the saved state has no 'skipped'");
@@ -317,7 +333,7 @@ TEST_F(LoadMessages, LeaveTheOptimizerAsItWas) {
   const auto before = state_of(target);
   auto snapshot = Prism(named({"a", "b"}), PrismOptions(0.25)).snapshot();
   snapshot.tensors[1].second = torch::zeros({3, 3});
-  EXPECT_MESSAGE(target.restore(snapshot), "load: 'state.b.momentum' must be");
+  EXPECT_MESSAGE(target.restore(snapshot), "load: state 'momentum' of 'b' must be");
   expect_equal_state(state_of(target), before);
   EXPECT_EQ(target.group_options(0).lr(), 0.5);
 }

@@ -153,24 +153,21 @@ TEST(SOAP, EachParameterOfABucketRefreshesAtItsOwnStep) {
 }
 
 TEST(SOAP, ARefreshKeepsTheMomentumInPlace) {  // with β₁ near 1 the direction cannot jump when the basis turns
-  SOAPState state;
   const auto options = SOAPOptions().betas({0.9, 0.9}).refresh(2);
-  const auto G = random({1, 6, 4}, 1);
-  state.step = torch::zeros({1});
-  state.M = torch::zeros_like(G);
-  state.v = torch::zeros_like(G);
-  state.L = torch::zeros({1, 6, 6}, torch::kFloat64);
-  state.P = torch::zeros_like(state.L);
-  state.R = torch::zeros({1, 4, 4}, torch::kFloat64);
-  state.Q = torch::zeros_like(state.R);
-  Tensor M = torch::zeros_like(G);
+  State state;
+  for (const auto& field : options.fields({6, 4})) {
+    std::vector<int64_t> shape = {1};
+    shape.insert(shape.end(), field.shape.begin(), field.shape.end());
+    state.add(field.name, torch::zeros(shape, field.storage == Storage::Counter ? torch::kFloat32 : torch::kFloat64));
+  }
+  Tensor M = torch::zeros({1, 6, 4}, torch::kFloat64);
   for (uint64_t t = 0; t <= 6; ++t) {
     const auto gradient = random({1, 6, 4}, 10 + t);
-    soap_direction(gradient, state, options);
+    options.direction({gradient}, state);
     if (t > 0) M = 0.9 * M + 0.1 * gradient;
-    EXPECT_CLOSE(state.M, M, 1e-12);
-    EXPECT_CLOSE(state.P.mT().matmul(state.P)[0], torch::eye(6, torch::kFloat64), 1e-10);
-    EXPECT_CLOSE(state.Q.mT().matmul(state.Q)[0], torch::eye(4, torch::kFloat64), 1e-10);
+    EXPECT_CLOSE(state["exp_avg"], M, 1e-12);
+    EXPECT_CLOSE(state["P"].mT().matmul(state["P"])[0], torch::eye(6, torch::kFloat64), 1e-10);
+    EXPECT_CLOSE(state["Q"].mT().matmul(state["Q"])[0], torch::eye(4, torch::kFloat64), 1e-10);
   }
 }
 

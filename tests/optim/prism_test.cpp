@@ -483,13 +483,13 @@ TEST(NaturalGamma, IsTheNoiseOfTheOperandOverThatOfTheInnovation) {
   const auto colour = random({6, 6}, 1);  // noise of another strength in every direction
   for (const bool nesterov : {false, true}) {
     for (const double beta : {0.8, 0.95}) {
-      const auto options = MuonOptions().momentum(beta).nesterov(nesterov);
+      const Momentum momentum{.beta = beta, .nesterov = nesterov};
       MomentumState state{torch::zeros({1, 8, 6}, torch::kFloat64), {}, {}};
       Tensor TT = torch::zeros({6, 6}, torch::kFloat64), DD = TT.clone();
       torch::manual_seed(2);
       for (int64_t t = 1; t <= 8000; ++t) {
         const Tensor G = torch::randn({1, 8, 6}, torch::kFloat64).matmul(colour);
-        const Signal signal = advance(G, state, options);
+        const Signal signal = advance(G, state, momentum);
         if (t <= 200) continue;  // the momentum fills
         const Tensor D = G - signal.M;
         TT += signal.T[0].mT().mm(signal.T[0]);

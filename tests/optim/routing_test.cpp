@@ -264,9 +264,9 @@ TEST(Mixed, StepsAsTwoSeparateOptimizers) {
     rest.step();
   }
   expect_equal_weights(mixed, apart);
-  EXPECT_EQ(optimizer.names(), (std::vector<std::vector<std::string>>{{"embed.weight", "b1"}, {"w1", "w2"}}));
-  EXPECT_EQ(optimizer.group_options(0).name(), "adamw");
-  EXPECT_EQ(optimizer.group_options(1).name(), "prism");
+  EXPECT_EQ(optimizer.names(), (std::vector<std::vector<std::string>>{{"w1", "w2"}, {"embed.weight", "b1"}}));
+  EXPECT_EQ(optimizer.group_options(0).name(), "prism");
+  EXPECT_EQ(optimizer.group_options(1).name(), "adamw");
 }
 
 TEST(Mixed, GivesAdamWTheBetasOfLanguageModelsUnlessTheyAreSet) {
@@ -280,9 +280,9 @@ TEST(Mixed, GivesAdamWTheBetasOfLanguageModelsUnlessTheyAreSet) {
     return list;
   };
   EXPECT_EQ(betas(AdamWOptions(), AdamWOptions()), (std::vector<Betas>{{0.9, 0.95}, {0.9, 0.95}}));
-  EXPECT_EQ(betas(AdamWOptions().betas({0.9, 0.999}), AdamWOptions()), (std::vector<Betas>{{0.9, 0.95}, {0.9, 0.999}}));
+  EXPECT_EQ(betas(AdamWOptions().betas({0.9, 0.999}), AdamWOptions()), (std::vector<Betas>{{0.9, 0.999}, {0.9, 0.95}}));
   const auto from_json = make_options("adamw", {{"betas", {0.9, 0.999}}});
-  EXPECT_EQ(betas(AdamWOptions(), *from_json), (std::vector<Betas>{{0.9, 0.999}, {0.9, 0.95}}));
+  EXPECT_EQ(betas(AdamWOptions(), *from_json), (std::vector<Betas>{{0.9, 0.95}, {0.9, 0.999}}));
   EXPECT_EQ(AdamWOptions().betas(), Betas(0.9, 0.999)) << "alone it is torch's";
 }
 
@@ -316,7 +316,7 @@ TEST(Mixed, TakesTheUsersRulesWithASplit) {
   const NamedTensors parameters = {
       {"qkv", parameter(random({8, 6}, 1))}, {"out", parameter(random({6, 6}, 2))}, {"b", parameter(random({6}, 3))}};
   Mixed optimizer(parameters, {rule("fused", "qkv", fused), vectors, rule("other", ".*", plain)});
-  EXPECT_EQ(optimizer.names(), (std::vector<std::vector<std::string>>{{"qkv"}, {"b"}, {"out"}}));
+  EXPECT_EQ(optimizer.names(), (std::vector<std::vector<std::string>>{{"qkv"}, {"out"}, {"b"}}));
   const auto apart = copy_of(parameters);
   Prism prism(NamedTensors{apart[0]}, PrismOptions(0.1).split({4, 2, 2}));
   Muon muon(NamedTensors{apart[1]}, MuonOptions(0.2));

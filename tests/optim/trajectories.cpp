@@ -1,5 +1,5 @@
-// Prints a hash of all weights and state after each of 20 steps, for every optimizer and variant. Two builds of the library on one machine are
-// compared by comparing what they print; the numbers differ between machines.
+// Prints a hash of all weights and state after each of 20 steps, for every optimizer and variant. Two builds of the
+// library on one machine are compared by comparing what they print; the numbers differ between machines.
 
 #include <cstdio>
 #include <map>
@@ -40,8 +40,8 @@ uint64_t hash_of(const Named& parameters, const Optimizer& optimizer) {
 }
 
 Named parameters_of(bool matrices, at::ScalarType type) {
-  std::vector<std::pair<std::string, std::vector<int64_t>>> shapes = {{"a", {6, 4}}, {"b", {6, 4}},       {"c", {6, 4}},
-                                                                      {"d", {4, 9}}, {"e", {2, 5, 3}}, {"f", {6, 3, 2, 2}}};
+  std::vector<std::pair<std::string, std::vector<int64_t>>> shapes = {
+      {"a", {6, 4}}, {"b", {6, 4}}, {"c", {6, 4}}, {"d", {4, 9}}, {"e", {2, 5, 3}}, {"f", {6, 3, 2, 2}}};
   if (!matrices) shapes.push_back({"g", {7}});
   Named result;
   for (const auto& [name, shape] : shapes)
@@ -100,7 +100,8 @@ std::vector<Json> variants(const std::string& name) {
         list.push_back({{"side", side}, {"covariance", covariance}, {"solver", "exact"}, {"gamma_schedule", schedule}});
         list.push_back({{"side", side}, {"covariance", covariance}, {"gamma", 0}});
         if (covariance != std::string("instant"))
-          list.push_back({{"side", side}, {"covariance", covariance}, {"covariance_every", 3}, {"covariance_beta", 0.9}});
+          list.push_back(
+              {{"side", side}, {"covariance", covariance}, {"covariance_every", 3}, {"covariance_beta", 0.9}});
       }
     }
     list.push_back({{"covariance", "sketch"}, {"rank", 2}});
@@ -123,8 +124,10 @@ int main() {
             *make_optimizer(name, parameters, options));
       }
       if (!make_options(name)->takes_matrices()) continue;
-      const Named split = {{"a", random({9, 5}, 1, type).requires_grad_(true)}, {"b", random({9, 5}, 2, type).requires_grad_(true)}};
-      run(name + " " + at::toString(type) + std::string(" split"), split, *make_optimizer(name, split, {{"split", {4, 2, 3}}}));
+      const Named split = {{"a", random({9, 5}, 1, type).requires_grad_(true)},
+                           {"b", random({9, 5}, 2, type).requires_grad_(true)}};
+      run(name + " " + at::toString(type) + std::string(" split"), split,
+          *make_optimizer(name, split, {{"split", {4, 2, 3}}}));
     }
   }
   for (const auto type : {at::kFloat, at::kDouble}) {

@@ -73,12 +73,6 @@ every_class = pytest.mark.parametrize("case", CASES, ids=str)
 torch_too = pytest.mark.parametrize("case", CASES + TORCH_CASES, ids=str)
 
 
-def later(reason, *, works_for=(), cases=CASES + TORCH_CASES):
-    """`torch_too` for what torch's classes do and these do not yet, but for those named."""
-    mark = pytest.mark.xfail(strict=True, reason=reason)
-    return pytest.mark.parametrize("case", [pytest.param(c, marks=mark) if c.ours and str(c) not in works_for else c for c in cases], ids=str)
-
-
 def parameters(case, *, dtype=torch.float32, seed=0):
     """Two matrices of one shape, one of another and a stack; a vector where the class takes one."""
     generator = torch.Generator().manual_seed(seed)

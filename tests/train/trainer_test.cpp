@@ -74,7 +74,7 @@ TEST_F(TrainerTest, RecordsTheNormsOfEachTypeOfMatrices) {
     for (const auto& [key, tensor] : trainer.model().named_parameters()) before[key] = tensor.detach().to(at::kDouble);
     const auto record = trainer.step(2);
     const auto options = train::optimizer_options(config).matrices;
-    const auto* spectral = dynamic_cast<const MomentumOptions*>(options.get());
+    const auto momentum = options->momentum_rule();
 
     std::map<std::string, std::map<std::string, double>> squares;
     for (const auto& [key, tensor] : trainer.model().named_parameters()) {
@@ -91,11 +91,11 @@ TEST_F(TrainerTest, RecordsTheNormsOfEachTypeOfMatrices) {
       State state;
       for (const auto& field : options->fields(W.sizes()))
         state.add(field.name, before.at("state." + key + "." + field.name).clone().unsqueeze(0));
-      const at::Tensor U = options->direction(G.unsqueeze(0), state)[0];
-      add("O", spectral == nullptr ? U : U / scale_factor(spectral->scale(), W.sizes()));
-      if (spectral == nullptr) continue;
+      const at::Tensor U = options->direction(options->operands(G.unsqueeze(0), state), state)[0];
+      add("O", momentum ? U / scale_factor(momentum->scale, W.sizes()) : U);
+      if (!momentum) continue;
       at::Tensor M = before.at("state." + key + ".momentum") * 0.95 + G * 0.05;
-      if (spectral->bias_correction()) M = M / (1 - 0.95 * 0.95);
+      if (momentum->bias_correction) M = M / (1 - 0.95 * 0.95);
       add("M", M);
       add("D", G - M);
     }

