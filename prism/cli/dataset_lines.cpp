@@ -37,7 +37,7 @@ std::string data_line(const train::DatasetSize& data) {
 std::vector<std::string> remarks(const data::BuildResult& result) {
   std::vector<std::string> lines;
   if (result.cut_bytes > 0) {
-    lines.push_back(fmt::format("the text is one document, without separators: its end ({}) is held out",
+    lines.push_back(fmt::format("one document, without separators: its end ({}) is held out",
                                 in_bytes(static_cast<double>(result.cut_bytes))));
   }
   if (result.empty_documents > 0) lines.push_back(io::counted(result.empty_documents, "empty document") + " left out");

@@ -65,8 +65,7 @@ void continue_text(const OpenedModel& opened, const std::string& prompt, const m
 int converse(const OpenedModel& opened, const GenerateOptions& options, model::GenerateOptions sampling) {
   const auto terminal = terminal_of(stderr);
   say(stderr, fmt::format("{}\n{}\n", opened.from.string(),
-                          coloured("Each line is continued; an empty one begins a new document. Ctrl-C stops a text, "
-                                   "Ctrl-D ends.",
+                          coloured("Type a beginning; an empty line begins a document. Ctrl-C stops, Ctrl-D ends.",
                                    Colour::kFaint, terminal)));
   std::string prompt;
   while (true) {

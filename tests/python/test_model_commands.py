@@ -158,7 +158,7 @@ def test_a_terminal_is_asked_for_prompts_until_it_ends(folder):
     expected = run("generate", folder / "run", "--prompt", "import torch", *GREEDY)[0]
     shown, status = converse(folder / "run", [b"import torch\n", b"def\n", b"\x04"], *GREEDY)
     assert status == 0
-    assert "Each line is continued; an empty one begins a new document" in shown
+    assert "Type a beginning; an empty line begins a document. Ctrl-C stops, Ctrl-D ends.\n" in shown
     assert f"> |import torch\n{expected}> |def\n" in shown, shown
     shown, _ = converse(folder / "run", [b"def\n", b"def\n", b"\x04"], "--tokens", "24")
     first, second = shown.split("> |def\n")[1:3]
