@@ -23,7 +23,7 @@ using reproduce::Experiment;
 using Cells = std::vector<std::string>;
 
 struct ReproduceOptions {
-  std::string name;
+  std::vector<std::string> names;
   reproduce::Choices choices;
   std::string pool = "runs/pool";
   std::vector<std::string> merge;
@@ -34,7 +34,8 @@ struct ReproduceOptions {
 };
 
 std::string command_text(const ReproduceOptions& options) {
-  auto text = fmt::format("prism reproduce {} --scale {} --pool {}", options.name, options.choices.scale, options.pool);
+  auto text = fmt::format("prism reproduce {} --scale {} --pool {}", fmt::join(options.names, " "),
+                          options.choices.scale, options.pool);
   for (const auto& path : options.choices.data) text += " --data " + path;
   for (const auto& path : options.choices.held_out) text += " --held-out " + path;
   if (!options.choices.tokenizer.empty()) text += " --tokenizer " + options.choices.tokenizer;
@@ -153,7 +154,7 @@ int reproduce_experiments(ReproduceOptions options) {
   check(options);
   const bool smoke = options.choices.scale == "smoke";
   if (smoke && options.choices.data.empty()) options.choices.data = {"torch-sources"};
-  const auto experiments = reproduce::make_experiments(options.name, options.choices);
+  const auto experiments = reproduce::make_experiments(options.names, options.choices);
   reproduce::Pool pool(options.pool);
   for (const auto& path : options.merge) {
     const auto merged = pool.merge(path);
@@ -169,7 +170,7 @@ int reproduce_experiments(ReproduceOptions options) {
   if (!options.choices.data.empty() && !options.markdown) status = make_runs(options, experiments, pool, setup);
   if (!setup) {
     throw Error(fmt::format("--data: {} holds no run of {} at the scale {}; name the text to train on{}", options.pool,
-                            options.name, options.choices.scale,
+                            fmt::join(options.names, " "), options.choices.scale,
                             options.choices.scale == "paper"
                                 ? ": the Parquet files of FineWeb-Edu's sample of 10 billion tokens (sample/10BT)"
                                 : ""));
@@ -188,8 +189,8 @@ Command reproduce_command() {
       "prism reproduce table1 --scale sweep --pool experiments",
       [](CLI::App& app) -> Action {
         auto options = std::make_shared<ReproduceOptions>();
-        app.add_option("name", options->name,
-                       "An experiment (docs/reproduce.md has the list), a folder\nof them such as covariance, or all")
+        app.add_option("name", options->names,
+                       "Experiments (docs/reproduce.md has the list), folders\nof them such as covariance, or all")
             ->required()
             ->type_name("NAME");
         app.add_option("--scale", options->choices.scale,

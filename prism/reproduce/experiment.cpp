@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "prism/io/error.h"
 #include "prism/io/spelling.h"
@@ -85,32 +86,37 @@ std::vector<std::string> scale_names() {
   return names;
 }
 
-std::vector<Experiment> make_experiments(const std::string& name, const Choices& choices) {
-  const auto names = experiment_names(), scales = scale_names();
+std::vector<Experiment> make_experiments(const std::vector<std::string>& names, const Choices& choices) {
+  const auto known = experiment_names(), scales = scale_names();
   if (std::find(scales.begin(), scales.end(), choices.scale) == scales.end())
     refuse_name("--scale: expected a scale", choices.scale, scales);
   std::vector<Experiment> experiments;
-  std::vector<std::string> other_scales;  // of an experiment that this scale does not have
-  bool known = false;
-  for (const auto& candidate : names) {
-    if (name != kAll && candidate != name && !candidate.starts_with(name + "/")) continue;
-    known = true;
-    const auto config = configuration(candidate, choices);
-    if (!is_for(config, choices.scale)) {
-      other_scales = config.strings("experiment.scales");
-      continue;
+  std::set<std::string> seen;
+  for (const auto& name : names) {
+    bool found = false, fits = false;
+    std::vector<std::string> other_scales;  // of an experiment that this scale does not have
+    for (const auto& candidate : known) {
+      if (name != kAll && candidate != name && !candidate.starts_with(name + "/")) continue;
+      found = true;
+      const auto config = configuration(candidate, choices);
+      if (!is_for(config, choices.scale)) {
+        other_scales = config.strings("experiment.scales");
+        continue;
+      }
+      fits = true;
+      if (!seen.insert(candidate).second) continue;
+      experiments.push_back({candidate, config.string("experiment.title"), config.string("experiment.question"),
+                             config.string("experiment.claim"), compare::Plan(config)});
     }
-    experiments.push_back({candidate, config.string("experiment.title"), config.string("experiment.question"),
-                           config.string("experiment.claim"), compare::Plan(config)});
-  }
-  if (!known) {
-    auto all = names;
-    all.emplace_back(kAll);
-    refuse_name("expected an experiment", name, all);
-  }
-  if (experiments.empty()) {
-    throw Error(
-        fmt::format("--scale: expected {} for {}, got {}", fmt::join(other_scales, " or "), name, choices.scale));
+    if (!found) {
+      auto all = known;
+      all.emplace_back(kAll);
+      refuse_name("expected an experiment", name, all);
+    }
+    if (!fits) {
+      throw Error(
+          fmt::format("--scale: expected {} for {}, got {}", fmt::join(other_scales, " or "), name, choices.scale));
+    }
   }
   return experiments;
 }

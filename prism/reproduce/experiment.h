@@ -32,8 +32,9 @@ struct Choices {
 std::vector<std::string> experiment_names();  // the most important first
 std::vector<std::string> scale_names();       // the smallest first
 
-// The experiment of that name, those in the folder of that name ("tolerance"), or "all" that the scale has.
-std::vector<Experiment> make_experiments(const std::string& name, const Choices& choices);
+// For each name in turn: the experiment of that name, those in the folder of that name ("tolerance"), or "all" that the
+// scale has. One that several names mean comes once.
+std::vector<Experiment> make_experiments(const std::vector<std::string>& names, const Choices& choices);
 
 // Tokens a second that a machine of the kind the scale was made for trains at, until runs in the pool say better.
 double nominal_tokens_per_s(const Experiment& experiment);

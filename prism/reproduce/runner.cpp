@@ -131,6 +131,9 @@ State state_of(const Experiment& experiment, const Pool& pool, const Setup& setu
   return state;
 }
 
+// Runs whose times differ by less count as equally long.
+constexpr double kAboutEqual = 1.5;
+
 std::vector<MissingRun> missing_runs(const std::vector<Experiment>& experiments, const Pool& pool, const Setup& setup) {
   std::vector<MissingRun> missing;
   std::set<std::string> seen;
@@ -139,7 +142,17 @@ std::vector<MissingRun> missing_runs(const std::vector<Experiment>& experiments,
       if (seen.insert(run.key.hash()).second) missing.push_back(std::move(run));
     }
   }
-  std::stable_sort(missing.begin(), missing.end(), [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
+  std::vector<double> limits;  // of each group of equally long runs
+  std::vector<double> seconds;
+  for (const auto& run : missing) seconds.push_back(run.seconds);
+  std::sort(seconds.begin(), seconds.end());
+  for (const double s : seconds) {
+    if (limits.empty() || s > limits.back()) limits.push_back(kAboutEqual * s);
+  }
+  const auto group = [&](const MissingRun& run) {
+    return std::lower_bound(limits.begin(), limits.end(), run.seconds) - limits.begin();
+  };
+  std::stable_sort(missing.begin(), missing.end(), [&](const auto& a, const auto& b) { return group(a) < group(b); });
   return missing;
 }
 

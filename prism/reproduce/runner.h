@@ -42,7 +42,8 @@ struct State {
 };
 State state_of(const Experiment& experiment, const Pool& pool, const Setup& setup);
 
-// What all experiments lack, each run once, the shortest first.
+// What all experiments lack, each run once: the shortest first, and of about equally long ones in the order of the
+// experiments, so that one question is answered after the other.
 std::vector<MissingRun> missing_runs(const std::vector<Experiment>& experiments, const Pool& pool, const Setup& setup);
 
 // The setup most of these experiments' runs in the pool were made with; nothing where it has none.
@@ -71,8 +72,8 @@ struct RunnerOptions {
 
 enum class RunnerEnd { kComplete, kOutOfTime, kInterrupted };
 
-// Makes the missing runs, the shortest first, until none is left or the time is over. A run that is not expected to end
-// in time is not begun; one that outlasts it is saved and resumed by the next call with this pool.
+// Makes the missing runs, in the order of `missing_runs`, until none is left or the time is over. A run that is not
+// expected to end in time is not begun; one that outlasts it is saved and resumed by the next call with this pool.
 RunnerEnd make_runs(const std::vector<Experiment>& experiments, Pool& pool, const train::Dataset& dataset,
                     const RunnerOptions& options);
 

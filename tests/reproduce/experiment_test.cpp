@@ -80,6 +80,19 @@ TEST(Experiments, UnknownNamesAndScalesAreRefusedWithTheNearest) {
   EXPECT_NE(message([] { experiments("table1", {}, "swep"); }).find("did you mean \"sweep\"?"), std::string::npos);
 }
 
+TEST(Experiments, SeveralNamesComeInTheirOrderAndEachOnce) {
+  std::vector<std::string> names;
+  const Choices choices{.scale = "smoke", .data = {"text.txt"}, .held_out = {}, .tokenizer = "", .settings = {}};
+  for (const auto& experiment : make_experiments({"table2", "covariance", "table1", "covariance/beta"}, choices))
+    names.push_back(experiment.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"table2", "covariance/natural", "covariance/gamma", "covariance/beta",
+                                             "covariance/every", "table1"}));
+  EXPECT_NE(message([&] {
+              make_experiments({"table1", "tabel2"}, choices);
+            }).find("did you mean \"table2\"?"),
+            std::string::npos);
+}
+
 TEST(Experiments, SettingsOfTheUserComeLast) {
   const auto table = experiments("table1", {"train.steps=7"});
   EXPECT_EQ(table[0].plan.config().integer("train.steps"), 7);

@@ -10,7 +10,7 @@ namespace prism::reproduce {
 inline std::vector<Experiment> experiments(const std::string& name, const std::vector<std::string>& settings = {},
                                            const std::string& scale = "smoke") {
   return make_experiments(
-      name,
+      {name},
       {.scale = scale, .data = {"text.txt"}, .held_out = {}, .tokenizer = "", .device = "cpu", .settings = settings});
 }
 

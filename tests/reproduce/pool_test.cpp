@@ -104,7 +104,7 @@ TEST(Pool, AFileWhoseSettingsWereEditedIsRefusedByName) {
   }
 }
 
-TEST(MissingRuns, AreSharedBetweenExperimentsAndSortedByTime) {
+TEST(MissingRuns, AreSharedBetweenExperiments) {
   const io::TemporaryFolder folder;
   const Pool pool(folder.path());
   const auto table2 = experiments("table2"), figure = experiments("figure-lr");
@@ -112,8 +112,30 @@ TEST(MissingRuns, AreSharedBetweenExperimentsAndSortedByTime) {
   both.insert(both.end(), figure.begin(), figure.end());
   EXPECT_EQ(missing_runs(table2, pool, kSetup).size(), 6);
   EXPECT_EQ(missing_runs(both, pool, kSetup).size(), 6);  // the figure shows runs of the table
-  const auto missing = missing_runs(both, pool, kSetup);
-  for (size_t i = 1; i < missing.size(); ++i) EXPECT_LE(missing[i - 1].seconds, missing[i].seconds);
+}
+
+// Muon takes 30 s, PRISM 36 s, and with 40 times the steps both take 20 to 24 minutes.
+TEST(MissingRuns, TheShortestComeFirstAndAboutEqualOnesInTheOrderOfTheExperiments) {
+  const io::TemporaryFolder folder;
+  Pool pool(folder.path());
+  const auto one = [](const std::string& name, const std::vector<std::string>& settings) {
+    return experiments(name, settings)[0];
+  };
+  const std::vector<Experiment> all = {one("table2", {"train.steps=2400"}), one("figure-lr", {}),
+                                       one("figure-lr", {"optimizer.momentum=0.9"})};
+  const auto longer = one("table2", {"train.seed=2"}).plan;
+  pool.add(stored(longer.run(0, 0.02, 2), 4.5, /*wall_seconds=*/30));
+  pool.add(stored(longer.run(1, 0.02, 2), 4.5, /*wall_seconds=*/36));
+  std::vector<double> steps, momenta;
+  std::vector<size_t> contenders;
+  for (const auto& missing : missing_runs(all, pool, kSetup)) {
+    steps.push_back(missing.key.settings.at("train.steps"));
+    if (steps.back() == 60) momenta.push_back(missing.key.settings.at("optimizer.momentum"));
+    contenders.push_back(missing.run.contender);
+  }
+  EXPECT_TRUE(std::is_sorted(steps.begin(), steps.end()));
+  EXPECT_EQ(momenta, (std::vector<double>{0.95, 0.95, 0.95, 0.95, 0.9, 0.9, 0.9, 0.9}));
+  EXPECT_EQ(contenders, (std::vector<size_t>{0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1}));
 }
 
 TEST(MissingRuns, TheOtherSeedsComeAtTheBestRateOnceASweepIsComplete) {
