@@ -87,6 +87,23 @@ def series_keys(browser, figure):
     return set(browser.run(f"[...document.querySelectorAll('#{figure} .plot [data-key]')].map(e => e.dataset.key)"))
 
 
+def test_sixteen_lines_have_colors_of_their_own_and_names_that_do_not_overlap(one_browser, sample, tmp_path):
+    many = json.loads(json.dumps(sample))
+    for copy in range(2, 6):
+        for one in sample["optimizers"][1:]:
+            many["optimizers"].append({**one, "id": f"{one['id']}-{copy}", "label": f"{one['label']} {copy}"})
+        many["runs"] += [{**run, "optimizer": f"{run['optimizer']}-{copy}"} for run in sample["runs"] if run["optimizer"] != sample["optimizers"][0]["id"]]
+    one_browser.resize(1440, 900)
+    one_browser.open(write_page(many, tmp_path))
+    heights = one_browser.run("[...document.querySelectorAll('#held-out-loss .plot svg g[data-key] > text')].map(e => e.getBoundingClientRect().top)")
+    assert len(heights) == 16
+    fills = one_browser.run("[...document.querySelectorAll('#held-out-loss .plot svg g[data-key] > path')].map(e => e.getAttribute('fill'))")
+    assert len(set(fills)) == 16
+    heights.sort()
+    assert min(b - a for a, b in zip(heights, heights[1:], strict=False)) >= 14
+    assert one_browser.complaints() == []
+
+
 def test_every_figure_is_drawn_and_the_summary_comes_first(browser, sample):
     assert texts(browser, "main > section:first-child .headline") == [sample["summary"][0]["text"]]
     assert browser.run("[...document.querySelectorAll('figure')].map(f => f.id)") == FIGURES

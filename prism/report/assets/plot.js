@@ -174,6 +174,10 @@ function endLabels(plot, labels, x, {gap = 15, top = plot.box.top} = {}) {
     if (y.length && y[0] < top) y[0] = top;
     if (y.length && y.at(-1) > bottom + 4) y[y.length - 1] = bottom + 4;
   }
+  // A crowd may still overlap: down from the first label, then up from the bottom.
+  const least = Math.min(gap, (bottom + 4 - top) / Math.max(1, y.length - 1));
+  for (let i = 1; i < y.length; ++i) y[i] = Math.max(y[i], y[i - 1] + least);
+  for (let i = y.length - 1, limit = bottom + 4; i >= 0; limit = y[i--] - least) y[i] = Math.min(y[i], limit);
   placed.forEach((label, i) => {
     const group = svg('g', {'data-key': label.key});
     group.append(svg('path', {d: markerPath(label.style.marker, x + 10, y[i], 3.6), fill: label.style.color}));

@@ -37,17 +37,22 @@ const themeNow = () => {
   return matchMedia('(prefers-color-scheme: dark)').matches ? THEMES.dark : THEMES.light;
 };
 
-const look = (index, theme) => ({
-  color: theme.series[index % theme.series.length],
-  dash: DASHES[index % DASHES.length],
-  marker: MARKERS[index % MARKERS.length],
-});
-
 const channels = (color) => [1, 3, 5].map((i) => parseInt(color.slice(i, i + 2), 16));
 const mix = (a, b, t) => {
   const [from, to] = [channels(a), channels(b)];
   return '#' + from.map((c, i) => Math.round(c + (to[i] - c) * t).toString(16).padStart(2, '0')).join('');
 };
+
+// Beyond the eighth series the colours come again, nearer to the ink, with other dashes and markers.
+function look(index, theme) {
+  const round = Math.floor(index / theme.series.length);
+  const other = index + 3 * round;
+  return {
+    color: mix(theme.series[index % theme.series.length], theme.ink, Math.min(0.4 * round, 0.8)),
+    dash: DASHES[other % DASHES.length],
+    marker: MARKERS[other % MARKERS.length],
+  };
+}
 
 // t from 0 to 1 along the sequential colours, for depth and time.
 function ramp(theme, t) {
