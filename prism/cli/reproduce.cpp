@@ -89,9 +89,9 @@ void print_results(const ReproduceOptions& options, const std::vector<Experiment
     const auto rows = reproduce::rows_of(experiment, state, pool, setup);
     if (rows.empty()) continue;
     if (options.markdown) {
-      fmt::print("{}\n", reproduce::markdown_table(rows));
+      fmt::print("{}\n", reproduce::markdown_table(experiment, rows));
     } else {
-      fmt::print("\n{}\n{}\n", experiment.title, reproduce::screen_table(rows));
+      fmt::print("\n{}\n{}\n", experiment.title, reproduce::screen_table(experiment, rows));
     }
     if (!state.complete()) {
       fmt::print("{} of {} runs are still to come.\n", state.missing.size() + static_cast<size_t>(state.later),
@@ -182,52 +182,52 @@ int reproduce_experiments(ReproduceOptions options) {
 }  // namespace
 
 Command reproduce_command() {
-  return {
-      "reproduce", "Run the paper's experiments, and those beyond it",
-      "prism reproduce table1 --scale smoke\n"
-      "prism reproduce all --scale sweep --data corpus.txt --minutes 30 --pool runs/pool\n"
-      "prism reproduce table1 --scale sweep --pool experiments",
-      [](CLI::App& app) -> Action {
-        auto options = std::make_shared<ReproduceOptions>();
-        app.add_option("name", options->names,
-                       "Experiments (docs/reproduce.md has the list), folders\nof them such as covariance, or all")
-            ->required()
-            ->type_name("NAME");
-        app.add_option("--scale", options->choices.scale,
-                       fmt::format("How long and how large: {}", fmt::join(reproduce::scale_names(), ", ")))
-            ->required()
-            ->type_name("SCALE");
-        app.add_option("--data", options->choices.data,
-                       "Text or token shards to train on; without it only what\nthe pool holds is shown")
-            ->type_name("PATH");
-        app.add_option("--held-out", options->choices.held_out, "Text to measure the loss on, never trained on")
-            ->type_name("PATH");
-        app.add_option("--tokenizer", options->choices.tokenizer, "tokenizer.json; without it one is trained")
-            ->type_name("FILE");
-        app.add_option("--pool", options->pool, "Folder in which results gather")
-            ->type_name("FOLDER")
-            ->capture_default_str();
-        app.add_option("--merge", options->merge, "Takes over the results of another pool")->type_name("PATH");
-        app.add_option("--minutes", options->minutes, "Stops cleanly after so long; 0: when all is done")
-            ->type_name("N")
-            ->capture_default_str();
-        add_integer(app, "--jobs", options->jobs,
-                    "Runs made side by side, each on a GPU of its own where\nthere are several", 1, 64);
-        app.add_option("--epochs", options->epochs, "How often a run may see its text")
-            ->type_name("N")
-            ->capture_default_str();
-        app.add_option("--device", options->choices.device, "cpu, cuda, cuda:N or auto")
-            ->type_name("DEVICE")
-            ->capture_default_str();
-        app.add_option("--set", options->choices.settings, "Sets one key of every run; may be given again and again")
-            ->type_name("section.key=value")
-            ->expected(1)
-            ->take_all();
-        app.add_flag("--dry-run", options->dry_run, "Prints runs and minutes, and ends");
-        app.add_flag("--markdown", options->markdown, "Prints tables as Markdown, and makes no runs");
-        app.add_flag("--keep-runs", options->keep_runs, "Leaves the folders of finished runs in the pool");
-        return [options] { return reproduce_experiments(*options); };
-      }};
+  return {"reproduce", "Run the paper's experiments, and those beyond it",
+          "prism reproduce table1 --scale smoke\n"
+          "prism reproduce all --scale sweep --data corpus.txt --minutes 30 --pool runs/pool\n"
+          "prism reproduce table1 --scale sweep --pool experiments",
+          [](CLI::App& app) -> Action {
+            auto options = std::make_shared<ReproduceOptions>();
+            app.add_option("name", options->names,
+                           "Experiments (docs/reproduce.md has the list), folders\nof them such as covariance, or all")
+                ->required()
+                ->type_name("NAME");
+            app.add_option("--scale", options->choices.scale,
+                           fmt::format("How long and how large: {}", fmt::join(reproduce::scale_names(), ", ")))
+                ->required()
+                ->type_name("SCALE");
+            app.add_option("--data", options->choices.data,
+                           "Text or token shards to train on; without it only what\nthe pool holds is shown")
+                ->type_name("PATH");
+            app.add_option("--held-out", options->choices.held_out, "Text to measure the loss on, never trained on")
+                ->type_name("PATH");
+            app.add_option("--tokenizer", options->choices.tokenizer, "tokenizer.json; without it one is trained")
+                ->type_name("FILE");
+            app.add_option("--pool", options->pool, "Folder in which results gather")
+                ->type_name("FOLDER")
+                ->capture_default_str();
+            app.add_option("--merge", options->merge, "Takes over the results of another pool")->type_name("PATH");
+            app.add_option("--minutes", options->minutes, "Stops cleanly after so long; 0: when all is done")
+                ->type_name("N")
+                ->capture_default_str();
+            add_integer(app, "--jobs", options->jobs,
+                        "Runs made side by side, each on a GPU of its own where\nthere are several", 1, 64);
+            app.add_option("--epochs", options->epochs, "How often a run may see its text")
+                ->type_name("N")
+                ->capture_default_str();
+            app.add_option("--device", options->choices.device, "cpu, cuda, cuda:N or auto")
+                ->type_name("DEVICE")
+                ->capture_default_str();
+            app.add_option("--set", options->choices.settings,
+                           "Sets one key of every run; may be given again and again")
+                ->type_name("section.key=value")
+                ->expected(1)
+                ->take_all();
+            app.add_flag("--dry-run", options->dry_run, "Prints runs and minutes, and ends");
+            app.add_flag("--markdown", options->markdown, "Prints tables as Markdown, and makes no runs");
+            app.add_flag("--keep-runs", options->keep_runs, "Leaves the folders of finished runs in the pool");
+            return [options] { return reproduce_experiments(*options); };
+          }};
 }
 
 }  // namespace prism::cli

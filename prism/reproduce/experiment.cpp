@@ -22,11 +22,15 @@ io::Config make_config() {
   auto keys = train::config_table().keys();
   keys.push_back(ConfigKey::string("experiment.title", "", "Heading of the experiment."));
   keys.push_back(ConfigKey::string("experiment.question", "", "What it asks, one sentence."));
-  keys.push_back(ConfigKey::string("experiment.claim", "", "What the paper says."));
+  keys.push_back(
+      ConfigKey::strings("experiment.claims", nlohmann::json::array(), "What the paper says, and how it is decided."));
+  keys.push_back(ConfigKey::strings("experiment.columns", nlohmann::json::array(),
+                                    "Measures that the table shows besides losses."));
   keys.push_back(
       ConfigKey::strings("experiment.scales", nlohmann::json::array(), "Scales it can be run at; empty: all."));
   keys.push_back(ConfigKey::real("experiment.tokens_per_s", 1e6, "Speed to plan with.").above(0));
-  keys.push_back(ConfigKey::real("experiment.paper_loss", "none", "The paper's loss.").or_word("none"));
+  keys.push_back(ConfigKey::strings("experiment.paper", nlohmann::json::array(),
+                                    "The paper's loss at each rate, lowest rate first."));
   return io::Config(io::ConfigTable(std::move(keys), "compare.override"));
 }
 
@@ -58,6 +62,22 @@ io::Config configuration(const std::string& name, const Choices& choices) {
 bool is_for(const io::Config& config, const std::string& scale) {
   const auto scales = config.strings("experiment.scales");
   return scales.empty() || std::find(scales.begin(), scales.end(), scale) != scales.end();
+}
+
+Experiment make_experiment(const std::string& name, const io::Config& config) {
+  Experiment experiment{
+      name, config.string("experiment.title"), config.string("experiment.question"), compare::Plan(config), {}, {}};
+  for (const auto& claim : config.strings("experiment.claims"))
+    experiment.claims.push_back(parse_claim(claim, experiment.plan));
+  for (const auto& column : config.strings("experiment.columns"))
+    experiment.columns.push_back(&measure(column, config.where("experiment.columns")));
+  for (const auto& contender : experiment.plan.contenders()) {
+    const auto paper = contender.config.strings("experiment.paper");
+    if (paper.empty() || paper.size() == contender.rates.size()) continue;
+    throw Error(fmt::format("{}: expected a loss for each of the {} rates, got {}",
+                            contender.config.where("experiment.paper"), contender.rates.size(), paper.size()));
+  }
+  return experiment;
 }
 
 [[noreturn]] void refuse_name(const char* what, const std::string& name, std::vector<std::string> known) {
@@ -105,8 +125,7 @@ std::vector<Experiment> make_experiments(const std::vector<std::string>& names, 
       }
       fits = true;
       if (!seen.insert(candidate).second) continue;
-      experiments.push_back({candidate, config.string("experiment.title"), config.string("experiment.question"),
-                             config.string("experiment.claim"), compare::Plan(config)});
+      experiments.push_back(make_experiment(candidate, config));
     }
     if (!found) {
       auto all = known;

@@ -6,6 +6,7 @@
 
 #include "prism/compare/plan.h"
 #include "prism/io/embedded_file.h"
+#include "prism/reproduce/claims.h"
 
 namespace prism::reproduce {
 
@@ -15,8 +16,9 @@ struct Experiment {
   std::string name;      // "table1", "tolerance/124m"
   std::string title;     // for people
   std::string question;  // what it asks
-  std::string claim;     // what the paper says; empty where it says nothing
   compare::Plan plan;
+  std::vector<Claim> claims;            // what the paper says
+  std::vector<const Measure*> columns;  // what its table shows besides losses
 };
 
 // What the user chose besides the name.

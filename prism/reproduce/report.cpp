@@ -54,25 +54,31 @@ std::string stability_text(const Row& row) {
 
 using Cells = std::vector<std::string>;
 
-Cells titles(bool paper) {
-  Cells cells = {"series", "rate", "seeds", "training loss", "held-out loss", "stability"};
-  if (paper) cells.insert(cells.end() - 1, "paper");
+// The first word of a verdict in bold.
+std::string marked(const std::string& sentence) {
+  const auto colon = sentence.find(':');
+  return fmt::format("**{}**{}", sentence.substr(0, colon), sentence.substr(colon));
+}
+
+bool has_paper(const std::vector<Row>& rows) {
+  return std::any_of(rows.begin(), rows.end(), [](const Row& row) { return !row.paper.empty(); });
+}
+
+Cells titles(const Experiment& experiment, const std::vector<Row>& rows) {
+  Cells cells = {"series", "rate", "seeds", "training loss", "held-out loss"};
+  if (has_paper(rows)) cells.emplace_back("paper");
+  for (const auto* column : experiment.columns) cells.push_back(column->title);
+  cells.emplace_back("stability");
   return cells;
 }
 
 Cells cells_of(const Row& row, bool paper, const std::string& mark) {
-  Cells cells = {row.label,
-                 fmt::format("{:g}{}", row.lr, row.best ? mark : ""),
-                 fmt::format("{}", row.seeds),
-                 loss_text(row.train_loss),
-                 loss_text(row.held_out),
-                 stability_text(row)};
-  if (paper) cells.insert(cells.end() - 1, row.paper_loss ? fmt::format("{:.3f}", *row.paper_loss) : "");
+  Cells cells = {row.label, fmt::format("{:g}{}", row.lr, row.best ? mark : ""), fmt::format("{}", row.seeds),
+                 loss_text(row.train_loss), loss_text(row.held_out)};
+  if (paper) cells.push_back(row.paper);
+  cells.insert(cells.end(), row.extra.begin(), row.extra.end());
+  cells.push_back(stability_text(row));
   return cells;
-}
-
-bool has_paper(const std::vector<Row>& rows) {
-  return std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.paper_loss.has_value(); });
 }
 
 }  // namespace
@@ -83,8 +89,10 @@ std::vector<Row> rows_of(const Experiment& experiment, const State& state, const
   for (size_t contender = 0; contender < plan.contenders().size(); ++contender) {
     const auto& entry = plan.contenders()[contender];
     const auto best = compare::best_rate(plan, contender, state.outcomes);
-    for (const double lr : entry.rates) {
+    for (size_t rate = 0; rate < entry.rates.size(); ++rate) {
+      const double lr = entry.rates[rate];
       Row row;
+      row.contender = contender;
       row.label = entry.label;
       row.lr = lr;
       row.best = entry.rates.size() > 1 && best && *best == lr;
@@ -95,44 +103,49 @@ std::vector<Row> rows_of(const Experiment& experiment, const State& state, const
         held_out.push_back(run.loss);
         const auto& loss = run.summary.at("loss");
         train.push_back(!run.diverged && loss.is_number() ? loss.get<double>() : kInfinity);
-        add_stability(row, pool.find(key_of(plan.run(contender, lr, run.seed), setup))->stability);
+        const auto* stored = pool.find(key_of(plan.run(contender, lr, run.seed), setup));
+        add_stability(row, stored->stability);
+        if (row.run == nullptr) row.run = stored;
       }
       if (row.seeds == 0) continue;
       row.train_loss = compare::mean_with_interval(train);
       row.held_out = compare::mean_with_interval(held_out);
-      if (!entry.config.is("experiment.paper_loss", "none"))
-        row.paper_loss = entry.config.real("experiment.paper_loss");
+      if (const auto paper = entry.config.strings("experiment.paper"); !paper.empty()) row.paper = paper[rate];
+      for (const auto* column : experiment.columns) {
+        const auto value = column->of(*row.run);
+        row.extra.push_back(value ? column->text(*value) : "–");
+      }
       rows.push_back(std::move(row));
     }
   }
   return rows;
 }
 
-std::string screen_table(const std::vector<Row>& rows) {
-  const bool paper = has_paper(rows);
+std::string screen_table(const Experiment& experiment, const std::vector<Row>& rows) {
   std::vector<report::TextTable::Column> columns;
-  for (const auto& title : titles(paper)) {
+  for (const auto& title : titles(experiment, rows)) {
     const bool text = title == "series" || title == "stability";
     columns.push_back({title, text ? report::Align::kLeft : report::Align::kRight});
   }
   report::TextTable table(std::move(columns));
-  for (const auto& row : rows) table.row(cells_of(row, paper, " *"));
+  for (const auto& row : rows) table.row(cells_of(row, has_paper(rows), " *"));
   return table.text();
 }
 
-std::string markdown_table(const std::vector<Row>& rows) {
-  const bool paper = has_paper(rows);
-  const auto heads = titles(paper);
+std::string markdown_table(const Experiment& experiment, const std::vector<Row>& rows) {
+  const auto heads = titles(experiment, rows);
   std::string text = fmt::format("| {} |\n|", fmt::join(heads, " | "));
   for (size_t i = 0; i < heads.size(); ++i) text += "---|";
   text += "\n";
-  for (const auto& row : rows) text += fmt::format("| {} |\n", fmt::join(cells_of(row, paper, " (best)"), " | "));
+  for (const auto& row : rows)
+    text += fmt::format("| {} |\n", fmt::join(cells_of(row, has_paper(rows), " (best)"), " | "));
   return text;
 }
 
 std::vector<std::string> verdict(const Experiment& experiment, const State& state, const std::vector<Row>& rows) {
   const auto comparison = compare::analyse(experiment.plan, state.outcomes);
   std::vector<std::string> sentences;
+  for (const auto& claim : experiment.claims) sentences.push_back(judge(claim, experiment.plan, rows).sentence + ".");
   for (const auto& sentence : compare::sentences(experiment.plan, comparison))
     sentences.push_back(compare::plain_text(sentence.text));
   double squares = 0;
@@ -167,15 +180,27 @@ json page_document(const Experiment& experiment, const State& state, const std::
   document["title"] = experiment.title;
   json context = json::array();
   if (!experiment.question.empty()) context.push_back({{"text", experiment.question}, {"tone", "plain"}});
-  if (!experiment.claim.empty()) context.push_back({{"text", "The paper: " + experiment.claim}, {"tone", "plain"}});
+  for (const auto& claim : experiment.claims) {
+    const auto verdict = judge(claim, experiment.plan, rows);
+    const bool sure = verdict.judgement == Judgement::kConfirmed;
+    context.push_back({{"text", marked(verdict.sentence) + "."}, {"tone", sure ? "plain" : "caution"}});
+  }
+  for (size_t i = 0; i < experiment.plan.contenders().size(); ++i) {
+    const auto paper = experiment.plan.contenders()[i].config.strings("experiment.paper");
+    if (paper.empty()) continue;
+    auto& optimizer = document["optimizers"][i];
+    optimizer["detail"] = fmt::format("{}; in the paper {}", optimizer.value("detail", ""), fmt::join(paper, ", "));
+  }
   auto& summary = document["summary"];
   summary.insert(summary.begin() + 1, context.begin(), context.end());
   json table = json::array();
+  const auto heads = titles(experiment, rows);
   for (const auto& row : rows) {
-    auto cells = cells_of(row, /*paper=*/true, " (best)");
-    table.push_back({fmt::format("{} at {}", cells[0], cells[1]),
-                     fmt::format("training {}, held-out {}{}; {}", cells[3], cells[4],
-                                 cells[5].empty() ? "" : ", the paper's " + cells[5], cells[6])});
+    const auto cells = cells_of(row, has_paper(rows), " (best)");
+    std::vector<std::string> parts;
+    for (size_t i = 3; i + 1 < cells.size(); ++i) parts.push_back(fmt::format("{} {}", heads[i], cells[i]));
+    table.push_back(
+        {fmt::format("{} at {}", cells[0], cells[1]), fmt::format("{}; {}", fmt::join(parts, ", "), cells.back())});
   }
   document["facts"].insert(document["facts"].begin(), json::object({{"title", "All runs"}, {"rows", table}}));
   return document;

@@ -10,6 +10,7 @@ namespace prism::reproduce {
 
 // One line of an experiment's table: a contender at one rate, over its seeds.
 struct Row {
+  size_t contender = 0;
   std::string label;
   double lr = 0;
   bool best = false;             // the contender's best rate
@@ -19,16 +20,18 @@ struct Row {
   int64_t diverged = 0;                  // runs
   std::optional<int64_t> diverged_step;  // the first
   int64_t spikes = 0;
-  int64_t unrecovered = 0;  // spikes that lasted to the end
-  std::optional<double> paper_loss;
+  int64_t unrecovered = 0;         // spikes that lasted to the end
+  std::string paper;               // the paper's loss; empty where it gives none
+  std::vector<std::string> extra;  // of the experiment's columns; "–" where a run did not record them
+  const StoredRun* run = nullptr;  // with the first seed; belongs to the pool
 };
 
 std::vector<Row> rows_of(const Experiment& experiment, const State& state, const Pool& pool, const Setup& setup);
 
-std::string screen_table(const std::vector<Row>& rows);
-std::string markdown_table(const std::vector<Row>& rows);
+std::string screen_table(const Experiment& experiment, const std::vector<Row>& rows);
+std::string markdown_table(const Experiment& experiment, const std::vector<Row>& rows);
 
-// What the results say, sentence by sentence; of an experiment whose runs are all there.
+// What the results say, sentence by sentence, the paper's claims first; of an experiment whose runs are all there.
 std::vector<std::string> verdict(const Experiment& experiment, const State& state, const std::vector<Row>& rows);
 
 // The document of the experiment's page (prism/report/page.h).

@@ -32,8 +32,8 @@ nlohmann::json key_settings(const io::Config& config);
 //   key, numerics, settings, data, device    as above
 //   summary     as summary.json has it, without routing and paths; data.unigram_entropy and wall_seconds besides
 //   stability   divergence and spikes (stability.h)
-//   norms       lists over at most 40 steps: joint Frobenius norms of all hidden matrices, by the names of
-//   metrics.jsonl curves      what a page shows of the run, at most 100 points a curve
+//   norms       lists over at most 40 steps: joint Frobenius norms of all hidden matrices, named as in metrics.jsonl
+//   curves      what a page shows of the run, at most 100 points a curve
 struct StoredRun {
   RunKey key;
   nlohmann::json summary, stability, curves, norms;

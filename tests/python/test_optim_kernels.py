@@ -58,6 +58,22 @@ def test_the_update_is_closer_to_float64_than_the_literal_iteration_in_bfloat16(
     assert all(line[-1] for line in report), report
 
 
+@pytest.mark.parametrize("coefficients", SETS)
+@pytest.mark.parametrize("gamma", [0, 1, 5])
+def test_the_gain_of_a_written_step_is_the_law_times_the_polynomial(gamma, coefficients):
+    """From the change of the weights: along each eigenvector v of TᵀT + γ²DᵀD, ‖ΔW v‖ is ‖Tv‖/√λ · p(√λ)."""
+    T, D = spectra(700, 512)["i^-2"] + 0.01 * randn(700, 512, seed=8) / 500, randn(700, 512, seed=9) / 500
+    O = kernel_update(T, D, gamma, coefficients=coefficients)
+    sigma, V = torch.linalg.svd(torch.cat([T, gamma * D]), full_matrices=False)[1:]
+    polynomials, p, bound = SETS[coefficients]
+    x = sigma / (bound * sigma.pow(p).sum().pow(1 / p))
+    for c in polynomials:
+        x = x * sum(a * x ** (2 * i) for i, a in enumerate(c))
+    law = (T @ V.T).norm(dim=0) / sigma
+    gain = (O @ V.T).norm(dim=0)
+    assert 1 - (gain - law * x).square().sum() / (gain - gain.mean()).square().sum() >= 0.99
+
+
 @pytest.mark.parametrize("magnitude", [1e-30, 1e-10, 1e10, 1e30])
 def test_the_update_does_not_depend_on_the_gradients_magnitude(magnitude):
     T, D = randn(96, 64, seed=1), randn(96, 64, seed=2)

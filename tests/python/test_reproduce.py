@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import time
+import tomllib
 
 import pytest
 from program import ROOT, run, start
@@ -80,9 +81,9 @@ def test_a_pool_is_read_without_the_text(pool):
     by_rate = {(result["settings"]["optimizer.name"], result["settings"]["optimizer.lr"]): result["summary"]
                for result in results(pool).values()}
     for row in rows:
-        label, rate, seeds, train_loss, held_out, _ = [cell.strip() for cell in row.strip("|").split("|")]
+        label, rate, seeds, train_loss, held_out, paper, _ = [cell.strip() for cell in row.strip("|").split("|")]
         summary = by_rate["muon" if label == "Muon" else "prism", float(rate.split()[0])]
-        assert seeds == "1"
+        assert seeds == "1" and paper in ("3.285", "diverged", "3.266", "3.276", "3.298")
         assert train_loss == f"{summary['loss']:.4f}" and held_out == f"{summary['val_loss']:.4f}"
 
 
@@ -167,3 +168,11 @@ def test_the_plan_is_what_its_command_prints():
     command, shown = re.search(r"`prism (reproduce .*?)`.*?\n\n(.*)", (ROOT / "experiments/plan.md").read_text(), re.DOTALL).groups()
     output, _ = run(*command.split(), cwd=ROOT)
     assert shown == output
+
+
+def test_the_settings_of_the_paper_are_those_of_the_file():
+    with (ROOT / "experiments/paper.toml").open("rb") as file:
+        settings = {f"{section}.{key}": value for section, keys in tomllib.load(file).items() for key, value in keys.items()}
+    section = (ROOT / "docs/paper.md").read_text().split("## Settings")[1].split("\n## ")[0]
+    told = dict(re.findall(r"`(\w+\.\w+) = ([^`]+)`", section))
+    assert {key: tomllib.loads(f"value = {value}")["value"] for key, value in told.items()} == settings

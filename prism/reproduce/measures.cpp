@@ -1,0 +1,137 @@
+#include "prism/reproduce/measures.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "prism/io/error.h"
+#include "prism/linalg/coefficients.h"
+#include "prism/linalg/shaping.h"
+
+namespace prism::reproduce {
+namespace {
+
+using nlohmann::json;
+
+std::optional<double> number(const json& value) {
+  return value.is_number() ? std::optional<double>(value.get<double>()) : std::nullopt;
+}
+
+std::optional<double> last_norm(const StoredRun& run, const char* name) {
+  if (!run.norms.contains(name) || run.norms.at(name).empty()) return std::nullopt;
+  return number(run.norms.at(name).back());
+}
+
+std::optional<double> timing(const StoredRun& run, const char* name) {
+  return number(run.summary.at("timing").value(name, json()));
+}
+
+template <int kDigits>
+std::string fixed(double value) {
+  return fmt::format("{:.{}f}", value, kDigits);
+}
+std::string milliseconds(double value) { return fmt::format("{:.2f} ms", value); }
+std::string megabytes(double value) { return fmt::format("{:.1f} MB", value / 1e6); }
+std::string percent(double value) { return fmt::format("{:.1f} %", 100 * value); }
+std::string gflop(double value) { return fmt::format("{:.1f} GFLOP", value / 1e9); }
+std::string kilo(double value) { return fmt::format("{:.0f}k", value / 1e3); }
+
+// The polynomials of a run's iteration.
+Coefficients coefficients_of(const json& settings) {
+  const auto& given = settings.at("optimizer.coefficients");
+  const auto set =
+      given.is_string() ? Coefficients(given.get<std::string>()) : Coefficients(given.get<std::vector<Polynomial>>());
+  return set.with_steps(settings.value("optimizer.steps", int64_t{0}));
+}
+
+// All steps of the iteration on a matrix with sides l ≥ k.
+double iteration_flop(const json& settings, double l, double k) {
+  double flop = 0;
+  const auto set = coefficients_of(settings);
+  for (const auto& polynomial : set.polynomials()) {
+    const size_t degree = polynomial.size() - 1;  // in XᵀX
+    const auto squares = static_cast<double>(degree < 2 ? 0 : (degree + 1) / 2);
+    flop += 4 * l * k * k + squares * 2 * k * k * k;
+  }
+  return flop;
+}
+
+Side side_of(const json& settings) {
+  const auto side = settings.value("optimizer.side", "auto");
+  if (side == "left") return Side::Left;
+  if (side == "right") return Side::Right;
+  return side == "long" ? Side::Long : Side::Auto;
+}
+
+}  // namespace
+
+const std::vector<Measure>& measures() {
+  static const std::vector<Measure> list = {
+      {"loss", "held-out loss", [](const StoredRun& run) { return number(run.summary.at("val_loss")); }, fixed<4>},
+      {"diverged", "diverged",
+       [](const StoredRun& run) -> std::optional<double> { return run.stability.at("diverged").is_null() ? 0 : 1; },
+       [](double value) -> std::string { return value > 0 ? "diverged" : "did not diverge"; }},
+      {"spikes", "spikes",
+       [](const StoredRun& run) -> std::optional<double> {
+         return static_cast<double>(run.stability.at("spikes").size());
+       },
+       [](double value) { return fmt::format("{:.0f} spike{}", value, value == 1 ? "" : "s"); }},
+      {"W", "‖W‖ at the end", [](const StoredRun& run) { return last_norm(run, "W"); }, fixed<0>},
+      {"growth", "growth of ‖W‖",
+       [](const StoredRun& run) -> std::optional<double> {
+         const auto last = last_norm(run, "W");
+         if (!last) return std::nullopt;
+         return *last - run.norms.at("W").front().get<double>();
+       },
+       fixed<0>},
+      {"O", "‖O‖ at the end", [](const StoredRun& run) { return last_norm(run, "O"); }, fixed<1>},
+      {"step_ms", "step", [](const StoredRun& run) { return timing(run, "step_ms"); }, milliseconds},
+      {"optimizer_ms", "optimizer", [](const StoredRun& run) { return timing(run, "optimizer_ms"); }, milliseconds},
+      {"share", "of the step", [](const StoredRun& run) { return timing(run, "optimizer_share"); }, percent},
+      {"tokens_per_s", "tokens/s", [](const StoredRun& run) { return timing(run, "tokens_per_s"); }, kilo},
+      {"state", "optimizer state", [](const StoredRun& run) { return number(run.summary.at("optimizer_state_bytes")); },
+       megabytes},
+      {"peak", "peak memory", [](const StoredRun& run) { return number(run.summary.at("memory").at("peak_bytes")); },
+       megabytes},
+      {"products", "literal products", [](const StoredRun& run) { return literal_flop(run.key.settings); }, gflop},
+  };
+  return list;
+}
+
+const Measure& measure(const std::string& name, const std::string& where) {
+  std::vector<std::string> known;
+  for (const auto& candidate : measures()) {
+    if (candidate.name == name) return candidate;
+    known.push_back(candidate.name);
+  }
+  throw Error(fmt::format("{}: expected a measure ({}), got \"{}\"", where, fmt::join(known, ", "), name));
+}
+
+HiddenMatrices hidden_matrices(const json& settings) {
+  const auto size = [&](const char* key) { return settings.at(key).get<int64_t>(); };
+  const int64_t width = size("model.width"), mlp = size("model.mlp"), head = size("model.head_dim");
+  const int64_t queries = size("model.heads") * head, keys = size("model.kv_heads") * head;
+  return {
+      .shapes =
+          {{queries, width}, {keys, width}, {keys, width}, {width, queries}, {mlp, width}, {mlp, width}, {width, mlp}},
+      .layers = size("model.layers")};
+}
+
+std::optional<double> literal_flop(const json& settings) {
+  const auto name = settings.at("optimizer.name").get<std::string>();
+  const bool stacked = name == "prism" && settings.at("optimizer.gamma") > 0;
+  if (name != "muon" && name != "prism") return std::nullopt;
+  if (stacked &&
+      (settings.at("optimizer.covariance") != "instant" || settings.value("optimizer.side", "auto") == "both"))
+    return std::nullopt;
+  double flop = 0;
+  const auto hidden = hidden_matrices(settings);
+  for (auto [m, n] : hidden.shapes) {
+    if (stacked) (resolved_side(side_of(settings), m, n) == Side::Left ? n : m) *= 2;
+    flop += iteration_flop(settings, static_cast<double>(std::max(m, n)), static_cast<double>(std::min(m, n)));
+  }
+  return flop * static_cast<double>(hidden.layers);
+}
+
+}  // namespace prism::reproduce
