@@ -118,8 +118,8 @@ def main():
         faults, done = Faults(driver), 0
         while not driver.done(done):
             faults(done)
+            driver.tried("faults")
             done += 1
-        driver.tried("faults", done)
 
 
 if __name__ == "__main__":

@@ -77,12 +77,12 @@ def main():
                 driver.tried(what, count)
             for failure in result["failures"]:
                 driver.fail(failure)
+            driver.tried("flips", batch)
             done += batch
             while rounds < done // 200:
                 resume_damaged(driver, settings, whole, half)
                 read_damaged(driver, model)
                 rounds += 1
-        driver.tried("flips", done)
 
 
 if __name__ == "__main__":

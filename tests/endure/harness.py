@@ -129,7 +129,7 @@ class Driver:
         self.options = self.parser.parse_args()
         self.random = random.Random(self.options.seed)
         self.begin = time.monotonic()
-        self.temporary = tempfile.TemporaryDirectory(prefix=f"prism-{self.name}-", dir=self.options.work)
+        self.temporary = tempfile.TemporaryDirectory(prefix=f"prism-{self.name}-", dir=self.options.work, ignore_cleanup_errors=True)
         self.folder = pathlib.Path(self.temporary.name)
         self.result = {"what": self.name, "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), "seed": self.options.seed,
                        "commit": commit(), "machine": machine(), "tried": {}, "failures": []}  # fmt: skip
@@ -146,9 +146,11 @@ class Driver:
         self.result["failures"].append(text)
 
     def __exit__(self, kind, value, trace):
+        """Writes the result, also of a driver that Ctrl-C ended early."""
         self.temporary.cleanup()
-        if kind is not None:
+        if kind not in (None, KeyboardInterrupt):
             return False
+        self.result["ended_early"] = kind is KeyboardInterrupt
         self.result["seconds"] = round(time.monotonic() - self.begin, 1)
         if self.options.json:
             self.options.json.parent.mkdir(parents=True, exist_ok=True)

@@ -97,6 +97,7 @@ def one_run(driver, settings, run, seconds, done):
         if process.returncode == 0:
             return kills  # it ended in the same moment
         kills += 1
+        driver.tried("kills")
         driver.tried(number.name)
         driver.tried(phase(run, before))
 
@@ -121,8 +122,7 @@ def main():
             if found:
                 driver.fail(f"{run.name}: differs in {found}")
             shutil.rmtree(run)
-        driver.tried("kills", kills)
-        driver.tried("runs", runs)
+            driver.tried("runs")
 
 
 if __name__ == "__main__":
