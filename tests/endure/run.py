@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-import program
+from harness import program
 
 HERE = pathlib.Path(__file__).parent
 SHARES = {"kills": 0.5, "faults": 0.3, "flips": 0.1}  # of the time
