@@ -29,7 +29,6 @@ def _untraced(function: _F) -> _F:
     return untraced
 
 
-
 def _text(values: Any) -> str:
     """Options as JSON; a number may come as a numpy scalar or a tensor of one element."""
     return json.dumps(values, default=lambda value: value.item())
