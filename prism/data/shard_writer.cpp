@@ -172,7 +172,7 @@ Identity ShardWriter::commit(Identity identity) {
   replacing_ = true;
   fs::remove(identity_path(folder_, split_));
   remove_files(folder_, split_, ".bin");
-  for (const ShardEntry& entry : written_) fs::rename(temporary(entry.file), folder_ / entry.file);
+  for (const ShardEntry& entry : written_) io::move_path(temporary(entry.file), folder_ / entry.file);
   io::sync_folder(folder_);
   io::write_file_atomically(identity_path(folder_, split_), to_json(identity));
   committed_ = true;

@@ -73,10 +73,14 @@ void AtomicFile::write(std::string_view bytes) { file_.write_all(bytes); }
 
 void AtomicFile::commit() {
   file_.sync();
-  if (std::rename(file_.path().c_str(), target_.c_str()) != 0) throw_system_error("replace", target_, errno);
+  move_path(file_.path(), target_);
   committed_ = true;
   file_.close();  // not before: it ends the lock
   sync_folder(target_.parent_path());
+}
+
+void move_path(const std::filesystem::path& from, const std::filesystem::path& to) {
+  if (std::rename(from.c_str(), to.c_str()) != 0) throw_system_error("be renamed to " + to.string(), from, errno);
 }
 
 void write_file_atomically(const std::filesystem::path& target, std::string_view bytes) {

@@ -27,6 +27,9 @@ class AtomicFile {
   bool committed_ = false;
 };
 
+// Renames a file or folder. A failure names it: std::filesystem's own message would be the library's.
+void move_path(const std::filesystem::path& from, const std::filesystem::path& to);
+
 void write_file_atomically(const std::filesystem::path& target, std::string_view bytes);
 
 }  // namespace prism::io

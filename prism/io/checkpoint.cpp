@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cstdio>
 
+#include "prism/io/atomic_file.h"
 #include "prism/io/error.h"
 
 namespace prism::io {
@@ -69,7 +70,7 @@ void remove_checkpoint(const fs::path& path) {
   auto doomed = path;
   doomed += fmt::format("{}{}", kTemporary, ::getpid());
   fs::remove_all(doomed);
-  fs::rename(path, doomed);
+  move_path(path, doomed);
   fs::remove_all(doomed);
 }
 
@@ -124,7 +125,7 @@ void CheckpointWriter::publish() {
     }
     fs::remove_all(target_);
   }
-  if (std::rename(temporary_.c_str(), target_.c_str()) != 0) throw_system_error("rename", temporary_, errno);
+  move_path(temporary_, target_);
   owns_temporary_ = false;
 }
 

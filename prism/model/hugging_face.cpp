@@ -67,7 +67,7 @@ class NewFolder {
 
   void commit() {
     io::sync_folder(temporary_);
-    fs::rename(temporary_, target_);  // takes the place of an empty folder
+    io::move_path(temporary_, target_);  // takes the place of an empty folder
     committed_ = true;
     io::sync_folder(target_.parent_path());
   }
