@@ -7,6 +7,7 @@
 
 #include "prism/cli/command.h"
 #include "prism/cli/options.h"
+#include "prism/io/spelling.h"
 #include "prism/train/config.h"
 
 namespace prism::cli {
@@ -36,21 +37,11 @@ struct CommandEntry {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-Words split(const std::string& text, char at) {
-  Words parts;
-  for (size_t begin = 0; begin <= text.size();) {
-    const auto end = std::min(text.find(at, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 Value value_of(const CLI::Option& option) {
   const auto type = option.get_type_name();
   const auto has = [&](const char* part) { return type.find(part) != std::string::npos; };
   if (has("section.key")) return {.settings = true};
-  if (has("|")) return {.words = split(type, '|')};
+  if (has("|")) return {.words = io::split(type, '|')};
   if (has("DEVICE")) return {.words = {"auto", "cpu", "cuda"}};
   return {.files = has("PATH") || has("FILE") || has("FOLDER")};
 }

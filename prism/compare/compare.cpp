@@ -44,15 +44,10 @@ class Runner {
   std::vector<RunOutcome> outcomes() && { return std::move(outcomes_); }
 
  private:
-  static bool is_complete(const PlannedRun& planned) {  // ended in an earlier call
-    return fs::exists(planned.folder / "summary.json") &&
-           train::read_summary(planned.folder).at("status") != "interrupted";
-  }
-
   bool all_of(const std::vector<PlannedRun>& runs) {
     if (options_.ahead) {
       auto missing = runs;
-      std::erase_if(missing, is_complete);
+      std::erase_if(missing, [](const auto& planned) { return train::has_ended(planned.folder); });
       if (!options_.ahead(missing)) return false;
     }
     return std::ranges::all_of(runs, [&](const auto& planned) { return one(planned); });
@@ -60,7 +55,7 @@ class Runner {
 
   bool one(const PlannedRun& planned) {
     ++index_;
-    if (!is_complete(planned)) {
+    if (!train::has_ended(planned.folder)) {
       train::RunOptions options;
       options.resume = true;
       options.stop = options_.stop;

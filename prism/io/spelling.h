@@ -13,4 +13,7 @@ size_t edit_distance(std::string_view a, std::string_view b);
 // The known word that is spelled most alike; empty where it would be a guess: more than half of its letters differ.
 std::string nearest_word(std::string_view word, const std::vector<std::string>& known);
 
+// The parts of a text between separators.
+std::vector<std::string> split(std::string_view text, char separator);
+
 }  // namespace prism::io

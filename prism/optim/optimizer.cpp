@@ -61,10 +61,10 @@ const Options& Optimizer::group_options(size_t group) const {
 void Optimizer::follow_groups() {
   for (size_t g = 0; g < param_groups_.size(); ++g) {
     const auto& parameters = param_groups_[g].params();
-    const auto known = g < engine_.groups().size() ? engine_.groups()[g].parameters : std::vector<Tensor>();
-    for (size_t p = 0; p < known.size(); ++p) {
-      TORCH_CHECK(p < parameters.size() && parameters[p].is_same(known[p]), "parameter '", engine_.groups()[g].names[p],
-                  "' was taken out of its group or replaced; make the optimizer anew");
+    const bool is_known = g < engine_.groups().size();
+    for (size_t p = 0; is_known && p < engine_.groups()[g].parameters.size(); ++p) {
+      TORCH_CHECK(p < parameters.size() && parameters[p].is_same(engine_.groups()[g].parameters[p]), "parameter '",
+                  engine_.groups()[g].names[p], "' was taken out of its group or replaced; make the optimizer anew");
     }
     engine_.set_group(g, group_options(g), parameters, {});
   }

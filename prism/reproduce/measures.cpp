@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "prism/io/error.h"
-#include "prism/linalg/coefficients.h"
-#include "prism/linalg/shaping.h"
+#include "prism/io/numbers.h"
+#include "prism/optim/option_types.h"
 
 namespace prism::reproduce {
 namespace {
@@ -39,10 +39,8 @@ std::string kilo(double value) { return fmt::format("{:.0f}k", value / 1e3); }
 
 // The polynomials of a run's iteration.
 Coefficients coefficients_of(const json& settings) {
-  const auto& given = settings.at("optimizer.coefficients");
-  const auto set =
-      given.is_string() ? Coefficients(given.get<std::string>()) : Coefficients(given.get<std::vector<Polynomial>>());
-  return set.with_steps(settings.value("optimizer.steps", int64_t{0}));
+  return OptionType<Coefficients>::read(settings.at("optimizer.coefficients"))
+      .with_steps(settings.value("optimizer.steps", int64_t{0}));
 }
 
 // All steps of the iteration on a matrix with sides l ≥ k.
@@ -57,12 +55,7 @@ double iteration_flop(const json& settings, double l, double k) {
   return flop;
 }
 
-Side side_of(const json& settings) {
-  const auto side = settings.value("optimizer.side", "auto");
-  if (side == "left") return Side::Left;
-  if (side == "right") return Side::Right;
-  return side == "long" ? Side::Long : Side::Auto;
-}
+Side side_of(const json& settings) { return OptionType<Side>::read(settings.value("optimizer.side", "auto")); }
 
 }  // namespace
 
@@ -76,7 +69,7 @@ const std::vector<Measure>& measures() {
        [](const StoredRun& run) -> std::optional<double> {
          return static_cast<double>(run.stability.at("spikes").size());
        },
-       [](double value) { return fmt::format("{:.0f} spike{}", value, value == 1 ? "" : "s"); }},
+       [](double value) { return io::counted(static_cast<int64_t>(value), "spike"); }},
       {"W", "‖W‖ at the end", [](const StoredRun& run) { return last_norm(run, "W"); }, fixed<0>},
       {"growth", "growth of ‖W‖",
        [](const StoredRun& run) -> std::optional<double> {
@@ -122,8 +115,7 @@ std::optional<double> literal_flop(const json& settings) {
   const auto name = settings.at("optimizer.name").get<std::string>();
   const bool stacked = name == "prism" && settings.at("optimizer.gamma") > 0;
   if (name != "muon" && name != "prism") return std::nullopt;
-  if (stacked &&
-      (settings.at("optimizer.covariance") != "instant" || settings.value("optimizer.side", "auto") == "both"))
+  if (stacked && (settings.at("optimizer.covariance") != "instant" || side_of(settings) == Side::Both))
     return std::nullopt;
   double flop = 0;
   const auto hidden = hidden_matrices(settings);

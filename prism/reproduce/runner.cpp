@@ -204,10 +204,6 @@ class Runner {
  private:
   using Clock = std::chrono::steady_clock;
 
-  static bool is_complete(const fs::path& folder) {  // made ahead, or by a call that ended before it was kept
-    return fs::exists(folder / "summary.json") && train::read_summary(folder).at("status") != "interrupted";
-  }
-
   // Makes all missing runs that should end in time, and have not been made so in this call; they are kept as the ones
   // after them are, one by one.
   bool make_ahead() {
@@ -232,7 +228,7 @@ class Runner {
       report(missing, progress);
     };
     const auto begin = Clock::now();
-    if (!is_complete(folder)) {
+    if (!train::has_ended(folder)) {  // not made ahead, nor by a call that ended before it was kept
       const auto result = train::run(run_config(missing.run.config, folder), dataset_, options);
       if (result.status == train::RunStatus::kInterrupted) return false;
     }

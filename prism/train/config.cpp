@@ -9,6 +9,7 @@
 
 #include "prism/io/error.h"
 #include "prism/io/file.h"
+#include "prism/io/spelling.h"
 #include "prism/model/hugging_face.h"
 #include "prism/optim/adam.h"
 #include "prism/optim/registry.h"
@@ -25,16 +26,6 @@ constexpr const char* kAuto = "auto";
 constexpr double kMostRate = 1e30;     // far beyond use, and within float32, in which weights are written
 constexpr int64_t kMostThreads = 256;  // OpenMP ends the program where it cannot start as many as it is told
 
-std::vector<std::string> split_words(const std::string& type) {
-  std::vector<std::string> words;
-  for (size_t begin = 0; begin <= type.size();) {
-    const auto end = std::min(type.find('|', begin), type.size());
-    words.push_back(type.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return words;
-}
-
 ConfigKey option_key(const Option& option) {
   const auto name = "optimizer." + option.name;
   if (option.type == "number") return ConfigKey::real(name, kAuto, option.doc).or_word(kAuto);
@@ -48,7 +39,7 @@ ConfigKey option_key(const Option& option) {
       key = std::move(key).or_word(word);
     return key;
   }
-  auto words = split_words(option.type);
+  auto words = io::split(option.type, '|');
   if (std::find(words.begin(), words.end(), kAuto) == words.end()) words.emplace_back(kAuto);
   return ConfigKey::string(name, kAuto, option.doc).one_of(words);
 }

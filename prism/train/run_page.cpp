@@ -88,6 +88,10 @@ json read_summary(const fs::path& folder) {
   return io::parse_json(io::read_file(file), file.string());
 }
 
+bool has_ended(const fs::path& folder) {
+  return fs::exists(folder / "summary.json") && read_summary(folder).at("status") != "interrupted";
+}
+
 std::string optimizer_label(const std::string& name) {
   for (const auto& optimizer : optimizers()) {
     if (optimizer.name == name) return optimizer.label;

@@ -18,6 +18,9 @@ nlohmann::json page_document(const std::filesystem::path& folder, const nlohmann
 
 nlohmann::json read_summary(const std::filesystem::path& folder);
 
+// Whether the run in a folder has ended by itself, in whatever way; an interrupted one goes on.
+bool has_ended(const std::filesystem::path& folder);
+
 // How people write the name of an optimizer: "PRISM", "AdamW", "Muon" …
 std::string optimizer_label(const std::string& name);
 

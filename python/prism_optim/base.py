@@ -227,7 +227,7 @@ class Optimizer(torch.optim.Optimizer):
             state_dict = pre_hook(self, state_dict) or state_dict
         self._sync()
         saved = copy.deepcopy(state_dict["param_groups"])
-        skipped = [group.pop("skipped") for group in saved if "skipped" in group][:1]
+        in_groups = [group.pop("skipped") for group in saved if "skipped" in group]
         arranged = any(isinstance(number, str) for group in saved for number in group["params"])
         by_name = not arranged and all("param_names" in group for group in [*self.param_groups, *saved])
         groups, keys, tensors = [], [], []
@@ -242,7 +242,7 @@ class Optimizer(torch.optim.Optimizer):
                     if isinstance(value, (Tensor, int, float)):
                         keys.append(f"{index}.{place}.{key}")
                         tensors.append(value if isinstance(value, Tensor) else torch.tensor(float(value)))
-        sources = self._engine.restore(_text(groups), keys, tensors, state_dict.get("skipped", *skipped) if skipped else state_dict.get("skipped"))
+        sources = self._engine.restore(_text(groups), keys, tensors, state_dict.get("skipped", in_groups[0] if in_groups else None))
         loaded = []
         for group, seen, source in zip(self.param_groups, self._seen, sources, strict=True):
             own = {key: group[key] for key in ("params", "param_names") if key in group}

@@ -161,35 +161,26 @@ int truncate(const char* path, off_t size) noexcept {
   return fails(Use::kRemove, path_at(AT_FDCWD, path)) ? -1 : real(path, size);
 }
 
-int open(const char* path, int flags, ...) {
-  NEXT(open);
-  va_list arguments;
-  va_start(arguments, flags);
-  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
-  va_end(arguments);
-  if (changes(flags) && fails(Use::kName, path_at(AT_FDCWD, path))) return -1;
-  return real(path, flags, mode);
-}
+#define OPEN(name)                                                               \
+  int name(const char* path, int flags, ...) {                                   \
+    NEXT(name);                                                                  \
+    va_list arguments;                                                           \
+    va_start(arguments, flags);                                                  \
+    const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;  \
+    va_end(arguments);                                                           \
+    if (changes(flags) && fails(Use::kName, path_at(AT_FDCWD, path))) return -1; \
+    return real(path, flags, mode);                                              \
+  }
+OPEN(open)
+OPEN(open64)
 
-int open64(const char* path, int flags, ...) {
-  NEXT(open64);
-  va_list arguments;
-  va_start(arguments, flags);
-  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
-  va_end(arguments);
-  if (changes(flags) && fails(Use::kName, path_at(AT_FDCWD, path))) return -1;
-  return real(path, flags, mode);
-}
-
-FILE* fopen(const char* path, const char* mode) {
-  NEXT(fopen);
-  return std::strpbrk(mode, "wa+") && fails(Use::kName, path_at(AT_FDCWD, path)) ? nullptr : real(path, mode);
-}
-
-FILE* fopen64(const char* path, const char* mode) {
-  NEXT(fopen64);
-  return std::strpbrk(mode, "wa+") && fails(Use::kName, path_at(AT_FDCWD, path)) ? nullptr : real(path, mode);
-}
+#define FOPEN(name)                                                                                              \
+  FILE* name(const char* path, const char* mode) {                                                               \
+    NEXT(name);                                                                                                  \
+    return std::strpbrk(mode, "wa+") && fails(Use::kName, path_at(AT_FDCWD, path)) ? nullptr : real(path, mode); \
+  }
+FOPEN(fopen)
+FOPEN(fopen64)
 
 int mkdir(const char* path, mode_t mode) noexcept {
   NEXT(mkdir);

@@ -14,7 +14,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 
 import program  # noqa: E402
-from program import json_lines, without_timings  # noqa: E402
+from program import json_lines, without_timings, write_corpus  # noqa: E402
 
 STATE = ("model.safetensors", "optimizer.safetensors", "config.json")
 SUMMARY = ("step", "tokens", "loss", "val_loss", "best_val_loss", "skipped", "initial_weights", "final_weights", "batches", "data")
@@ -24,16 +24,6 @@ SMALL = {
     "data.vocab": 300, "data.held_out": 0.1, "train.batch": 4, "train.context": 16, "train.eval_every": 8, "train.eval_sequences": 8,
     "schedule.warmup": 4, "checkpoint.keep": 3, "metrics.spectra_every": 10, "run.threads": 1, "run.device": "cpu",
 }  # fmt: skip
-
-
-def write_corpus(folder, documents, seed=1):
-    """Text with structure a model can learn: short sentences over few words."""
-    words = "the a small large red blue cat dog bird tree sees likes finds and then now never".split()
-    generator = random.Random(seed)
-    folder.mkdir(parents=True)
-    for document in range(documents):
-        (folder / f"{document}.txt").write_text(" ".join(generator.choice(words) for _ in range(300)))
-    return folder
 
 
 def train(out, settings, *more):

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import random
 import signal
 import subprocess
 
@@ -34,6 +35,20 @@ def run(*arguments, timeout=300, status=0, **options):
 
 def json_lines(path):
     return [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+
+
+def sentences(documents, seed=1):
+    """Texts with structure a model can learn: short sentences over few words."""
+    words = "the a small large red blue cat dog bird tree sees likes finds and then now never".split()
+    generator = random.Random(seed)
+    return [" ".join(generator.choice(words) for _ in range(300)) for _ in range(documents)]
+
+
+def write_corpus(folder, documents, seed=1):
+    folder.mkdir(parents=True, exist_ok=True)
+    for document, text in enumerate(sentences(documents, seed)):
+        (folder / f"{document}.txt").write_text(text)
+    return folder
 
 
 TIMINGS = {"seconds", "step_ms", "optimizer_ms", "tokens_per_s"}

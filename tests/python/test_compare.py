@@ -14,7 +14,7 @@ import tomllib
 
 import numpy as np
 import pytest
-from program import ENVIRONMENT, PROGRAM, json_lines, run, start
+from program import ENVIRONMENT, PROGRAM, json_lines, run, start, write_corpus
 
 SEEDS = [1, 2, 3, 4]
 TOLERANCE = 0.05
@@ -24,11 +24,7 @@ RATES = {"adamw": [0.003, 0.01, 1e30], "muon": [0.005, 0.02, 0.08], "prism-ema":
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
     root = tmp_path_factory.mktemp("compare")
-    words = "the a small large red blue cat dog bird tree sees likes finds and then now never".split()
-    generator = random.Random(5)
-    (root / "corpus").mkdir()
-    for document in range(30):
-        (root / "corpus" / f"{document}.txt").write_text(" ".join(generator.choice(words) for _ in range(300)))
+    write_corpus(root / "corpus", 30, seed=5)
     (root / "compare.toml").write_text(f"""
 [model]
 preset = "demo"

@@ -3,23 +3,20 @@
 import csv
 import fcntl
 import json
-import random
 import re
 import shutil
 import time
 
 import pytest
-from program import json_lines, run, start, without_timings
+from program import json_lines, run, sentences, start, without_timings
 
 STEPS = 24
 
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
-    words = "the a small large red blue cat dog bird tree sees likes finds and then now never".split()
-    generator = random.Random(1)
     root = tmp_path_factory.mktemp("long")
-    (root / "text.txt").write_text("\n".join(" ".join(generator.choice(words) for _ in range(300)) for _ in range(40)))
+    (root / "text.txt").write_text("\n".join(sentences(40)))
     values = {
         "model.preset": "demo", "model.layers": 1, "model.width": 32, "model.heads": 2, "model.kv_heads": 1, "model.mlp": 48,
         "data.path": root / "text.txt", "data.cache": root / "cache", "data.vocab": 300, "train.steps": STEPS, "train.batch": 4, "train.context": 16,

@@ -4,7 +4,6 @@ import datetime
 import json
 import math
 import os
-import random
 import re
 import shlex
 import shutil
@@ -15,7 +14,7 @@ import time
 import numpy
 import program
 import pytest
-from program import ROOT, json_lines, run, start, without_timings
+from program import ROOT, json_lines, run, start, without_timings, write_corpus
 
 safetensors = pytest.importorskip("safetensors.numpy")
 
@@ -24,14 +23,7 @@ STEPS = 24
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """Text with structure a model can learn: short sentences over few words."""
-    words = "the a small large red blue cat dog bird tree sees likes finds and then now never".split()
-    generator = random.Random(1)
-    folder = tmp_path_factory.mktemp("corpus")
-    for document in range(40):
-        text = " ".join(generator.choice(words) for _ in range(300))
-        (folder / f"{document}.txt").write_text(text)
-    return folder
+    return write_corpus(tmp_path_factory.mktemp("corpus"), 40)
 
 
 @pytest.fixture(scope="module")
