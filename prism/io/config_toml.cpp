@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
+#include <tuple>
 
 #include "prism/io/error.h"
 #include "prism/io/json.h"
@@ -65,7 +66,7 @@ int64_t line_of(std::string_view text, size_t position) {
 bool is_ascii(char character) { return static_cast<unsigned char>(character) < 0x80; }
 
 // Where a character beyond ASCII stands outside strings and comments, which TOML forbids, or first after a backslash
-// that ends a line. toml++ 3.3 has undefined behaviour for both (its issues 190 and 295).
+// that ends a line. toml++ 3.3 has undefined behavior for both (its issues 190 and 295).
 std::optional<size_t> stray_character(std::string_view text) {
   std::string_view quotes;  // around the string we are in; none outside
   for (size_t i = 0; i < text.size();) {
@@ -121,6 +122,27 @@ void check_text(std::string_view text, std::string_view where) {
   }
 }
 
+// The text with each byte beyond ASCII written in ASCII, which keeps the lines.
+std::string in_ascii(std::string_view text) {
+  std::string result;
+  for (const char character : text) {
+    if (is_ascii(character)) {
+      result += character;
+    } else {
+      result += fmt::format("_{:02x}", static_cast<unsigned char>(character));
+    }
+  }
+  return result;
+}
+
+// stray_character() reads only valid TOML rightly, and toml++ reads only ASCII safely. So the first parse, of ASCII,
+// refuses what is not TOML, and the second reads the text.
+toml::table parse_safely(std::string_view text, std::string_view where) {
+  check_text(text, where);
+  if (!std::ranges::all_of(text, is_ascii)) std::ignore = toml::parse(in_ascii(text));
+  return toml::parse(text);
+}
+
 void refuse_twice(const std::vector<TomlEntry>& entries, std::string_view where) {
   std::map<std::string_view, int64_t> lines;
   for (const auto& entry : entries) {
@@ -135,10 +157,9 @@ void refuse_twice(const std::vector<TomlEntry>& entries, std::string_view where)
 
 std::vector<TomlEntry> parse_toml(std::string_view text, std::string_view where) {
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
-  check_text(text, where);
   std::vector<TomlEntry> entries;
   try {
-    flatten(toml::parse(text), "", entries);
+    flatten(parse_safely(text, where), "", entries);
   } catch (const toml::parse_error& error) {
     throw Error(fmt::format("{}:{}: invalid TOML: {}", where, error.source().begin.line, error.description()));
   }
@@ -149,8 +170,7 @@ std::vector<TomlEntry> parse_toml(std::string_view text, std::string_view where)
 
 std::optional<json> parse_toml_value(std::string_view text) {
   try {
-    check_text(text, "");
-    const auto table = toml::parse(fmt::format("value = {}", text));
+    const auto table = parse_safely(fmt::format("value = {}", text), "");
     const auto* node = table.get("value");
     return table.size() == 1 ? to_json(*node) : std::nullopt;
   } catch (const toml::parse_error&) {

@@ -67,6 +67,8 @@ SEEDS = {
         b"-\xd1\x8b\0\0\0\0\0\0\0\0trar",
         b'data.path = """\\\n\xc2\xa7"""',
         "data.path = '''\n\u540d\x7f\n'''".encode(),
+        b'dopiaa=1names""""m\xc2\xa7"""',
+        b'[compare]\nseeds = [1, 2omparedatc."""\xc2\xa7"2"]\n',
         b"--set train.steps=5",
         b"--set compare.names=a, 'b',\"c\",[",
         b"--set optimizer.coefficients=[[1,2],[]]",

@@ -205,6 +205,7 @@ INSTANTIATE_TEST_SUITE_P(
          "demo.toml:1: invalid TOML: a character beyond ASCII"},
         {"LetterAfterAContinuedLine", "data.path = \"\"\"\\\n§\"\"\"",
          "demo.toml:2: invalid TOML: a character beyond ASCII"},
+        {"LetterInQuotesAfterABareWord", "a = 1b\"\"\"\"§\"\"\"", "demo.toml:1: invalid TOML"},
         {"Binary",
          std::string("\x7f"
                      "ELF\0\0\1",
