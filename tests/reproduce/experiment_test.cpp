@@ -85,8 +85,8 @@ TEST(Experiments, SeveralNamesComeInTheirOrderAndEachOnce) {
   const Choices choices{.scale = "smoke", .data = {"text.txt"}, .held_out = {}, .tokenizer = "", .settings = {}};
   for (const auto& experiment : make_experiments({"table2", "covariance", "table1", "covariance/beta"}, choices))
     names.push_back(experiment.name);
-  EXPECT_EQ(names, (std::vector<std::string>{"table2", "covariance/natural", "covariance/gamma", "covariance/beta",
-                                             "covariance/every", "table1"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"table2", "covariance/right", "covariance/natural", "covariance/gamma",
+                                             "covariance/beta", "covariance/every", "table1"}));
   EXPECT_NE(message([&] {
               make_experiments({"table1", "tabel2"}, choices);
             }).find("did you mean \"table2\"?"),
