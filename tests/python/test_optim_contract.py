@@ -371,7 +371,7 @@ def test_groups_carry_keys_of_their_own(case):
     assert_same(values(named), values(plain))
 
 
-def test_misspelt_options_are_refused_with_the_nearest_name():
+def test_misspelled_options_are_refused_with_the_nearest_name():
     weight = torch.nn.Parameter(torch.ones(2, 2))
     for key, near in {"weight_deccay": "weight_decay", "momentun": "momentum", "nesterv": "nesterov", "gammas": "gamma"}.items():
         with pytest.raises(ValueError, match=rf"prism: unknown option '{key}' in a parameter group; did you mean '{near}'\?"):
