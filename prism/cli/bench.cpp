@@ -1,12 +1,13 @@
+#include "prism/cli/bench.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "prism/bench/shapes.h"
-#include "prism/cli/bench_commands.h"
+#include "prism/cli/console.h"
 #include "prism/cli/options.h"
-#include "prism/cli/terminal.h"
 #include "prism/report/text_table.h"
 
 namespace prism::cli {

@@ -5,10 +5,9 @@
 
 #include "prism/bench/kernels.h"
 #include "prism/bench/timing.h"
-#include "prism/cli/bench_commands.h"
+#include "prism/cli/bench.h"
+#include "prism/cli/console.h"
 #include "prism/cli/options.h"
-#include "prism/cli/progress.h"
-#include "prism/cli/terminal.h"
 #include "prism/report/text_table.h"
 #include "prism/train/machine.h"
 

@@ -1,21 +1,20 @@
 #include "prism/cli/child_process.h"
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <csignal>
 
 #include "prism/io/file.h"
 
 namespace prism::cli {
-
 namespace {
 
 constexpr const char* kProgram = "/proc/self/exe";
-constexpr unsigned kSecondsAllowed = 60;
-constexpr size_t kMostOutput = size_t{64} << 10;
 
 std::vector<char*> pointers(std::vector<std::string>& words) {
   std::vector<char*> pointers;
@@ -24,45 +23,58 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return pointers;
 }
 
-std::string read_all(int fd) {
-  std::string output;
-  std::array<char, 4096> buffer;
-  for (ssize_t got; (got = ::read(fd, buffer.data(), buffer.size())) > 0 || (got < 0 && errno == EINTR);) {
-    if (got > 0 && output.size() < kMostOutput) output.append(buffer.data(), static_cast<size_t>(got));
-  }
-  return output;
-}
-
 }  // namespace
 
-ChildResult run_self(const std::vector<std::string>& arguments, const std::vector<std::string>& environment) {
-  std::vector<std::string> words{"prism"}, variables;
+ChildProcess::ChildProcess(const std::vector<std::string>& arguments, const Options& options) {
+  std::vector<std::string> words{"prism"}, variables = options.environment;  // of equal names the first counts
   words.insert(words.end(), arguments.begin(), arguments.end());
   for (char** variable = environ; *variable != nullptr; ++variable) variables.emplace_back(*variable);
-  variables.insert(variables.begin(), environment.begin(), environment.end());  // of equal names the first counts
   const auto argv = pointers(words), envp = pointers(variables);
 
-  std::array<int, 2> ends;
+  std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) io::throw_system_error("make a pipe to", kProgram, errno);
-  const pid_t child = ::fork();
-  if (child == 0) {  // between fork and exec, only calls that are safe in a copy of one thread
+  pid_ = ::fork();
+  if (pid_ == 0) {    // between fork and exec, only calls that are safe in a copy of one thread
+    ::setpgid(0, 0);  // Ctrl-C reaches the parent alone
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     ::dup2(ends[1], STDOUT_FILENO);
-    ::dup2(ends[1], STDERR_FILENO);
-    ::alarm(kSecondsAllowed);
+    ::dup2(options.errors >= 0 ? options.errors : ends[1], STDERR_FILENO);
+    ::alarm(options.seconds);
     ::execve(kProgram, argv.data(), envp.data());
     ::_exit(127);
   }
+  const int error = errno;
   ::close(ends[1]);
-  if (child < 0) io::throw_system_error("start", kProgram, errno);
-  ChildResult result;
-  result.output = read_all(ends[0]);
-  ::close(ends[0]);
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  if (pid_ < 0) {
+    ::close(ends[0]);
+    io::throw_system_error("start", kProgram, error);
   }
-  if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
-  if (WIFEXITED(status)) result.status = WEXITSTATUS(status);
-  return result;
+  output_ = ends[0];
+}
+
+ChildProcess::~ChildProcess() {
+  ::close(output_);
+  if (pid_ <= 0) return;
+  stop();
+  wait();
+}
+
+bool ChildProcess::read(std::string& text) const {
+  std::array<char, 4096> buffer{};
+  const auto got = ::read(output_, buffer.data(), buffer.size());
+  if (got > 0) text.append(buffer.data(), static_cast<size_t>(got));
+  return got > 0 || (got < 0 && errno == EINTR);
+}
+
+void ChildProcess::stop() const { ::kill(pid_, SIGTERM); }
+
+ChildProcess::Ending ChildProcess::wait() {
+  int status = 0;
+  while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  }
+  pid_ = 0;
+  if (WIFSIGNALED(status)) return {0, WTERMSIG(status)};
+  return {WEXITSTATUS(status), 0};
 }
 
 }  // namespace prism::cli

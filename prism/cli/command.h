@@ -48,6 +48,8 @@ Command generate_command();
 Command inspect_command();
 Command reproduce_command();
 Command tokenizer_command();
+Command tokenizer_decode_command();  // of `prism tokenizer`
+Command tokenizer_encode_command();
 Command train_command();
 
 }  // namespace prism::cli

@@ -5,14 +5,11 @@
 #include <memory>
 
 #include "prism/cli/command.h"
-#include "prism/cli/config_options.h"
-#include "prism/cli/dataset_lines.h"
+#include "prism/cli/console.h"
 #include "prism/cli/interrupt.h"
 #include "prism/cli/jobs.h"
-#include "prism/cli/numbers.h"
-#include "prism/cli/progress.h"
+#include "prism/cli/options.h"
 #include "prism/cli/run_header.h"
-#include "prism/cli/terminal.h"
 #include "prism/compare/words.h"
 #include "prism/io/error.h"
 #include "prism/train/config.h"

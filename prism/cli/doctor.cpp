@@ -1,17 +1,93 @@
 #include "prism/cli/doctor.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <fstream>
 #include <memory>
+#include <optional>
 
 #include "prism/cli/command.h"
+#include "prism/cli/console.h"
 #include "prism/cli/options.h"
-#include "prism/cli/terminal.h"
+#include "prism/report/terminal_text.h"
+#include "prism/train/machine.h"
 
 namespace prism::cli {
-
 namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kGigabyte = 1e9;
+
+// The first number of a file such as /sys/fs/cgroup/memory.max, which may say "max" instead.
+std::optional<double> number_in(const char* file) {
+  std::ifstream stream(file);
+  double number = 0;
+  if (stream >> number) return number;
+  return std::nullopt;
+}
+
+double meminfo(const std::string& key) {
+  return std::strtod(train::proc_value("/proc/meminfo", key).c_str(), nullptr) * 1024;
+}
+
+Finding check_memory() {
+  double total = meminfo("MemTotal"), free = meminfo("MemAvailable");
+  std::string limit;
+  if (const auto most = number_in("/sys/fs/cgroup/memory.max"); most && *most < total) {
+    total = *most;
+    free = std::min(free, total - number_in("/sys/fs/cgroup/memory.current").value_or(0));
+    limit = " (limit of this container)";
+  }
+  Finding finding{Verdict::kOk, "memory", fmt::format("{}{}, {} free", in_bytes(total), limit, in_bytes(free)), ""};
+  if (free < 2 * kGigabyte) {
+    finding.verdict = free < 0.5 * kGigabyte ? Verdict::kProblem : Verdict::kWarning;
+    finding.mend = "end other programs; or a smaller model, train.batch or train.context";
+  }
+  return finding;
+}
+
+// The folder itself, or the nearest above it that is there.
+fs::path existing(fs::path path) {
+  path = fs::absolute(path).lexically_normal();
+  while (!fs::exists(path)) path = path.parent_path();
+  return path;
+}
+
+Finding check_disk(const std::string& what, const fs::path& folder, bool must_be_writable) {
+  const fs::path place = existing(folder);
+  const std::string shown = fs::absolute(folder).lexically_normal().string();
+  if (!fs::is_directory(place)) {
+    return {Verdict::kProblem, what, fmt::format("{} is not a folder", place.string()), "choose another --out"};
+  }
+  std::error_code failed;
+  const fs::space_info space = fs::space(place, failed);
+  if (failed) return {Verdict::kWarning, what, fmt::format("{}: {}", place.string(), failed.message()), ""};
+  const auto free = static_cast<double>(space.available);
+  Finding finding{Verdict::kOk, what, fmt::format("{} free in {}", in_bytes(free), shown), ""};
+  if (::access(place.c_str(), W_OK) != 0) {
+    finding.text = fmt::format("no permission to write in {}", place.string());
+    finding.verdict = must_be_writable ? Verdict::kProblem : Verdict::kWarning;
+    finding.mend = must_be_writable ? "choose another folder with --out" : "write results elsewhere with --out";
+  } else if (free < 2 * kGigabyte) {
+    finding.verdict = free < 0.1 * kGigabyte ? Verdict::kProblem : Verdict::kWarning;
+    finding.mend = "make room, keep fewer checkpoints (checkpoint.keep) or choose another folder with --out";
+  }
+  return finding;
+}
+
+Finding check_terminal() {
+  const Terminal terminal = terminal_of(stdout);
+  const std::string kind = !terminal.live   ? "no terminal: progress is printed as plain lines"
+                           : terminal.color ? fmt::format("{} columns, colors", terminal.width)
+                                            : fmt::format("{} columns, no colors", terminal.width);
+  if (report::locale_is_utf8()) return {Verdict::kOk, "terminal", kind + ", UTF-8", ""};
+  return {Verdict::kWarning, "terminal", kind + ", locale without UTF-8: some characters may look wrong",
+          "export LANG=C.UTF-8"};
+}
 
 struct DoctorOptions {
   std::string out = "runs";
@@ -21,18 +97,14 @@ struct DoctorOptions {
 void print(const Finding& finding, const Terminal& terminal) {
   struct Label {
     const char* word;
-    Colour colour;
+    Color color;
   };
-  const Label label = finding.verdict == Verdict::kOk        ? Label{"ok", Colour::kGreen}
-                      : finding.verdict == Verdict::kWarning ? Label{"warning", Colour::kYellow}
-                                                             : Label{"problem", Colour::kRed};
-  fmt::print("{}  {:<10} {}\n", coloured(fmt::format("{:>7}", label.word), label.colour, terminal), finding.what,
+  const Label label = finding.verdict == Verdict::kOk        ? Label{"ok", Color::kGreen}
+                      : finding.verdict == Verdict::kWarning ? Label{"warning", Color::kYellow}
+                                                             : Label{"problem", Color::kRed};
+  fmt::print("{}  {:<10} {}\n", colored(fmt::format("{:>7}", label.word), label.color, terminal), finding.what,
              finding.text);
-  if (!finding.mend.empty()) fmt::print("{:>20}{}\n", "", coloured("-> " + finding.mend, Colour::kBold, terminal));
-}
-
-std::string counted(int64_t count, const char* thing) {
-  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
+  if (!finding.mend.empty()) fmt::print("{:>20}{}\n", "", colored("-> " + finding.mend, Color::kBold, terminal));
 }
 
 int doctor(const DoctorOptions& options) {
@@ -49,10 +121,10 @@ int doctor(const DoctorOptions& options) {
   report(check_torch());
   report(check_system(options.out));
   if (problems > 0) {
-    fmt::print("\n{} in the way of training.\n", counted(problems, "problem"));
+    fmt::print("\n{} in the way of training.\n", io::counted(problems, "problem"));
     return 1;
   }
-  fmt::print("\nPrism can train here{}.\n", warnings > 0 ? fmt::format("; {}", counted(warnings, "warning")) : "");
+  fmt::print("\nPrism can train here{}.\n", warnings > 0 ? fmt::format("; {}", io::counted(warnings, "warning")) : "");
   return 0;
 }
 
@@ -64,6 +136,13 @@ Action attach(CLI::App& app) {
 }
 
 }  // namespace
+
+std::vector<Finding> check_system(const fs::path& out) {
+  std::vector<Finding> findings{check_memory(), check_disk("disk", fs::current_path(), false)};
+  findings.push_back(check_disk("results", out, true));
+  findings.push_back(check_terminal());
+  return findings;
+}
 
 Command doctor_command() {
   return {"doctor", "Check this machine, and say how to mend what is wrong", "prism doctor --out /scratch/runs",

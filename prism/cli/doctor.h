@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "prism/cli/child_process.h"
-
 namespace prism::cli {
 
 enum class Verdict {
@@ -26,6 +24,14 @@ struct Finding {
 std::vector<Finding> check_torch();
 // Memory, disk (here and where `out` will be), locale and terminal.
 std::vector<Finding> check_system(const std::filesystem::path& out);
+
+struct ChildResult {
+  int status = 0;      // exit status, when no signal ended it
+  int signal = 0;      // that ended it
+  std::string output;  // standard output and error together, at most 64 KiB
+
+  bool ended_well() const { return status == 0 && signal == 0; }
+};
 
 // What a probe of bfloat16 products means, run as it is and, where that fails, with instructions (AMX) forbidden. Some
 // virtual machines announce instructions that trap when they are used.

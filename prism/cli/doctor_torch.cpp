@@ -13,8 +13,8 @@
 #include <thread>
 
 #include "prism/cli/child_process.h"
+#include "prism/cli/console.h"
 #include "prism/cli/doctor.h"
-#include "prism/cli/progress.h"
 #include "prism/io/error.h"
 #include "prism/train/machine.h"
 
@@ -75,6 +75,18 @@ Finding check_processor() {
     return {Verdict::kWarning, "processor", text + "; without AVX2 training is very slow", "use a newer processor"};
   }
   return {Verdict::kOk, "processor", text, ""};
+}
+
+// Runs this program again in a process of its own, with "NAME=value" added to the environment. A child that takes more
+// than a minute is ended.
+ChildResult run_self(const std::vector<std::string>& arguments, const std::vector<std::string>& environment = {}) {
+  constexpr size_t kMostOutput = size_t{64} << 10;
+  ChildProcess child(arguments, {.environment = environment, .errors = -1, .seconds = 60});
+  ChildResult result;
+  while (child.read(result.output)) result.output.resize(std::min(result.output.size(), kMostOutput));
+  const auto [status, signal] = child.wait();
+  result.status = status, result.signal = signal;
+  return result;
 }
 
 std::string ending_of(const ChildResult& child) {

@@ -11,13 +11,10 @@
 #include <nlohmann/json.hpp>
 
 #include "prism/cli/command.h"
-#include "prism/cli/corpus_options.h"
+#include "prism/cli/console.h"
 #include "prism/cli/interrupt.h"
 #include "prism/cli/model_source.h"
-#include "prism/cli/numbers.h"
 #include "prism/cli/options.h"
-#include "prism/cli/output.h"
-#include "prism/cli/progress.h"
 #include "prism/io/error.h"
 #include "prism/io/safetensors.h"
 #include "prism/train/machine.h"

@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "prism/cli/command.h"
+#include "prism/cli/console.h"
 #include "prism/cli/model_source.h"
-#include "prism/cli/numbers.h"
 #include "prism/cli/options.h"
 #include "prism/model/hugging_face.h"
 

@@ -9,13 +9,12 @@
 #include <optional>
 
 #include "prism/cli/command.h"
+#include "prism/cli/console.h"
 #include "prism/cli/interrupt.h"
 #include "prism/cli/model_source.h"
 #include "prism/cli/options.h"
-#include "prism/cli/output.h"
-#include "prism/cli/terminal.h"
-#include "prism/cli/text_stream.h"
 #include "prism/io/error.h"
+#include "prism/text/utf8.h"
 #include "prism/train/machine.h"
 
 namespace prism::cli {
@@ -45,7 +44,7 @@ void continue_text(const OpenedModel& opened, const std::string& prompt, const m
   const auto& tokenizer = opened.tokenizer;
   const auto end = tokenizer.end_of_text();
   Output output("-");
-  TextStream stream;
+  text::Utf8Stream stream;
   char last = '\n';
   const auto print = [&](const std::string& text) {
     output.write(text);
@@ -65,11 +64,11 @@ void continue_text(const OpenedModel& opened, const std::string& prompt, const m
 int converse(const OpenedModel& opened, const GenerateOptions& options, model::GenerateOptions sampling) {
   const auto terminal = terminal_of(stderr);
   say(stderr, fmt::format("{}\n{}\n", opened.from.string(),
-                          coloured("Type a beginning; an empty line begins a document. Ctrl-C stops, Ctrl-D ends.",
-                                   Colour::kFaint, terminal)));
+                          colored("Type a beginning; an empty line begins a document. Ctrl-C stops, Ctrl-D ends.",
+                                  Color::kFaint, terminal)));
   std::string prompt;
   while (true) {
-    say(stderr, coloured("> ", Colour::kBold, terminal));
+    say(stderr, colored("> ", Color::kBold, terminal));
     if (!std::getline(std::cin, prompt)) break;
     const Interrupt interrupt;
     continue_text(opened, prompt, sampling, !options.no_prompt, &interrupt.signal());

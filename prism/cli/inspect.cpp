@@ -8,11 +8,10 @@
 #include <thread>
 
 #include "prism/cli/command.h"
+#include "prism/cli/console.h"
 #include "prism/cli/inspect_screen.h"
 #include "prism/cli/interrupt.h"
 #include "prism/cli/options.h"
-#include "prism/cli/output.h"
-#include "prism/cli/terminal.h"
 #include "prism/io/error.h"
 #include "prism/io/json_lines.h"
 #include "prism/io/manifest.h"

@@ -51,7 +51,7 @@ report::TextPlotOptions plot_options(const Terminal& terminal, const char* x, co
   options.height = 10;
   options.x_label = x;
   options.y_label = y;
-  options.color = terminal.colour;
+  options.color = terminal.color;
   return options;
 }
 

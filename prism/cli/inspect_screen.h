@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "prism/cli/terminal.h"
+#include "prism/cli/console.h"
 #include "prism/train/inspection.h"
 
 namespace prism::cli {

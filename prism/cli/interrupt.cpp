@@ -7,7 +7,7 @@
 #include <csignal>
 #include <stdexcept>
 
-#include "prism/cli/terminal.h"
+#include "prism/cli/console.h"
 
 namespace prism::cli {
 

@@ -6,23 +6,18 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
-#include <csignal>
 #include <cstdlib>
 #include <deque>
 #include <memory>
 #include <thread>
 
+#include "prism/cli/child_process.h"
+#include "prism/cli/console.h"
 #include "prism/cli/interrupt.h"
-#include "prism/cli/numbers.h"
-#include "prism/cli/terminal.h"
 #include "prism/io/atomic_file.h"
 #include "prism/io/error.h"
 #include "prism/io/file.h"
@@ -90,67 +85,35 @@ std::vector<std::string> gpus(const io::Config& config) {
   return names;
 }
 
-// One process, and what it has said so far.
+std::vector<std::string> environment_for(const std::string& gpu) {
+  if (gpu.empty()) return {};
+  return {"CUDA_VISIBLE_DEVICES=" + gpu};
+}
+
+// The process of one run, and what it has said so far.
 class Process {
  public:
-  Process(const fs::path& file, const fs::path& errors, const std::string& gpu) : errors_(errors) {
-    std::vector<std::string> words = {"prism", "train", "--job", file.string()};
-    std::vector<char*> argv;
-    for (auto& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    std::vector<std::string> variables;
-    if (!gpu.empty()) variables.push_back("CUDA_VISIBLE_DEVICES=" + gpu);
-    for (char** variable = environ; *variable != nullptr; ++variable) variables.emplace_back(*variable);
-    std::vector<char*> envp;  // of equal names the first counts
-    for (auto& variable : variables) envp.push_back(variable.data());
-    envp.push_back(nullptr);
-    std::array<int, 2> ends{};
-    if (::pipe2(ends.data(), O_CLOEXEC) != 0) io::throw_system_error("make a pipe to", "/proc/self/exe", errno);
-    const io::FileDescriptor error_file(errors, O_WRONLY | O_CREAT | O_TRUNC);
-    pid_ = ::fork();
-    if (pid_ == 0) {    // between fork and exec, only calls that are safe in a copy of one thread
-      ::setpgid(0, 0);  // Ctrl-C reaches this program alone, which tells the others once
-      ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-      ::dup2(ends[1], STDOUT_FILENO);
-      ::dup2(error_file.get(), STDERR_FILENO);
-      ::execve("/proc/self/exe", argv.data(), envp.data());
-      ::_exit(127);
-    }
-    ::close(ends[1]);
-    output_ = ends[0];
-    if (pid_ < 0) io::throw_system_error("start", "/proc/self/exe", errno);
-  }
-  ~Process() {
-    if (output_ >= 0) ::close(output_);
-    if (pid_ <= 0) return;
-    ::kill(pid_, SIGTERM);
-    wait();
-  }
-  Process(const Process&) = delete;
-  Process& operator=(const Process&) = delete;
+  Process(const fs::path& file, const fs::path& errors, const std::string& gpu)
+      : errors_(errors),
+        error_file_(errors, O_WRONLY | O_CREAT | O_TRUNC),
+        child_({"train", "--job", file.string()},
+               {.environment = environment_for(gpu), .errors = error_file_.get(), .seconds = 0}) {}
 
-  int output() const { return output_; }
-  void stop() const { ::kill(pid_, SIGTERM); }
+  int output() const { return child_.output(); }
+  void stop() const { child_.stop(); }
 
   // Reads what is there and calls `line` for each whole line; false at the end.
   template <typename Line>
   bool read(const Line& line) {
-    std::array<char, 4096> buffer{};
-    const auto got = ::read(output_, buffer.data(), buffer.size());
-    if (got < 0 && errno == EINTR) return true;
-    if (got <= 0) return false;
-    text_.append(buffer.data(), static_cast<size_t>(got));
+    if (!child_.read(text_)) return false;
     for (size_t end; (end = text_.find('\n')) != std::string::npos; text_.erase(0, end + 1))
       line(io::parse_json(text_.substr(0, end), "a run"));
     return true;
   }
 
   int wait() {  // its exit status; 128 + the signal that ended it
-    int status = 0;
-    while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
-    }
-    pid_ = 0;
-    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    const auto [status, signal] = child_.wait();
+    return signal != 0 ? 128 + signal : status;
   }
 
   std::string message() const {  // the last line of its errors
@@ -162,9 +125,9 @@ class Process {
   }
 
  private:
-  pid_t pid_ = 0;
-  int output_ = -1;
   fs::path errors_;
+  io::FileDescriptor error_file_;
+  ChildProcess child_;
   std::string text_;
 };
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "prism/cli/progress.h"
+#include "prism/cli/console.h"
 #include "prism/io/config.h"
 #include "prism/train/dataset.h"
 #include "prism/train/run.h"

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <utility>
+
+#include "prism/io/error.h"
 
 namespace prism::cli {
-
 namespace {
 
 bool read_number(const std::string& text, double& number) {
@@ -92,6 +94,38 @@ CLI::Option* add_word(CLI::App& app, const std::string& name, const std::vector<
       ->check(one_of(words))
       ->type_name(fmt::format("{}", fmt::join(words, "|")))
       ->default_str(fallback);
+}
+
+void ConfigOptions::attach(CLI::App& app) {
+  app.add_option("--config", file, "Configuration (docs/configuration.md has all keys)")->type_name("FILE.toml");
+  app.add_option("--set", settings, "Sets one key; may be given again and again")
+      ->type_name("section.key=value")
+      ->expected(1)
+      ->take_all();
+  app.add_option("--out", out, "Folder of the results; the same as --set run.out=FOLDER")->type_name("FOLDER");
+}
+
+void ConfigOptions::apply(io::Config& config) const {
+  if (file) config.read_file(*file);
+  for (const auto& setting : settings) config.set(setting);
+  if (out) config.assign("run.out", *out, "--out");
+  if (!config.has("run.out"))
+    throw Error("--out: expected the folder of the results, got nothing; or give run.out in the configuration file");
+}
+
+void CorpusOptions::add_to(CLI::App& app) {
+  app.add_option("text", paths, "Files and folders: text, .jsonl or .parquet,\neach also .gz or .zst (but .parquet)")
+      ->required()
+      ->type_name("PATH");
+  app.add_option("--extension", reader.extensions, "Of folders take only such files (.py);\nmay be repeated")
+      ->type_name("EXT")
+      ->allow_extra_args(false);
+  app.add_option("--separator", reader.separator, "Line between two documents of a text file;\n\"\" for none")
+      ->type_name("LINE")
+      ->capture_default_str();
+  app.add_option("--text-field", reader.text_field, "Field or column of .jsonl and .parquet files")
+      ->type_name("NAME")
+      ->capture_default_str();
 }
 
 }  // namespace prism::cli

@@ -5,9 +5,13 @@
 #include <CLI/App.hpp>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "prism/data/reader.h"
+#include "prism/io/config.h"
 
 namespace prism::cli {
 
@@ -42,5 +46,24 @@ CLI::Option* add_choice(CLI::App& app, const std::string& name, Value& value,
   }
   return add_word(app, name, words, fallback, doc, [&value, values](size_t index) { value = values[index]; });
 }
+
+// What `train` and `compare` share: the configuration from a file, from --set, and the folder.
+struct ConfigOptions {
+  std::optional<std::string> file;
+  std::vector<std::string> settings;
+  std::optional<std::string> out;
+
+  void attach(CLI::App& app);
+  void apply(io::Config& config) const;  // in this order: file, settings, out
+};
+
+// Which text a command reads, and how it becomes documents.
+struct CorpusOptions {
+  std::vector<std::string> paths;
+  data::ReaderOptions reader;
+
+  void add_to(CLI::App& app);
+  data::Corpus open() const { return data::Corpus(paths, reader); }
+};
 
 }  // namespace prism::cli

@@ -4,12 +4,11 @@
 #include <memory>
 
 #include "prism/cli/command.h"
-#include "prism/cli/dataset_lines.h"
+#include "prism/cli/console.h"
 #include "prism/cli/interrupt.h"
 #include "prism/cli/jobs.h"
-#include "prism/cli/numbers.h"
 #include "prism/cli/options.h"
-#include "prism/cli/progress.h"
+#include "prism/cli/run_header.h"
 #include "prism/io/error.h"
 #include "prism/report/page.h"
 #include "prism/report/text_table.h"

@@ -3,10 +3,25 @@
 #include <string>
 #include <vector>
 
+#include "prism/cli/console.h"
 #include "prism/io/config.h"
+#include "prism/train/dataset.h"
 #include "prism/train/estimate.h"
 
 namespace prism::cli {
+
+std::string progress_text(const data::Progress& progress);
+
+std::string data_line(const train::DatasetSize& data);  // "data    1,234,567 tokens an epoch, …"
+
+std::string skipped_files(const data::Skipped& skipped);  // "skipped files: 3 hidden, 1 binary"; empty where none were
+
+// What the user should know of text that became shards: what was left out, cut or replaced. A line for each.
+std::vector<std::string> remarks(const data::BuildResult& result);
+
+// Opens the dataset of a configuration with its progress on the line, and says what it was made of when it is ready.
+train::Dataset open_dataset(const io::Config& config, ProgressLine& line,
+                            const std::optional<train::TrainedData>& trained = {});
 
 // What opens a run, after the lines about its data: model, device, rates, steps, and what it will need. `config` is
 // complete; `runs` such runs are to be made.

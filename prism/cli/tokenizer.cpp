@@ -1,12 +1,158 @@
-#include "prism/cli/tokenizer_commands.h"
+#include "prism/text/tokenizer.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <memory>
+
+#include "prism/cli/command.h"
+#include "prism/cli/console.h"
+#include "prism/cli/interrupt.h"
+#include "prism/cli/options.h"
+#include "prism/cli/run_header.h"
+#include "prism/io/json.h"
+#include "prism/text/trainer.h"
 
 namespace prism::cli {
+namespace {
+
+struct TrainOptions {
+  CorpusOptions corpus;
+  std::string out;
+  text::TrainerOptions trainer;
+  int64_t memory_mb = 4096;
+};
+
+std::string counting_line(const data::Corpus& corpus, uint64_t read, const Pace& pace) {
+  const auto done = static_cast<double>(read), total = static_cast<double>(corpus.bytes());
+  return fmt::format("counting words  {}  {} of {}  {}/s  ETA {}", in_percent(done, total), in_bytes(done),
+                     in_bytes(total), in_bytes(pace.per_second(done)), in_time(pace.seconds_left(done, total)));
+}
+
+std::string merging_line(const text::TrainerProgress& progress, const Pace& pace) {
+  const auto done = static_cast<double>(progress.tokens - 256), total = static_cast<double>(progress.vocabulary - 256);
+  return fmt::format("merging  {}  {} of {} tokens, {} distinct words  ETA {}", in_percent(done, total),
+                     grouped(progress.tokens), grouped(progress.vocabulary), grouped(progress.distinct_words),
+                     in_time(pace.seconds_left(done, total)));
+}
+
+text::TrainerResult learn(const data::Corpus& corpus, text::TrainerOptions options) {
+  const Interrupt interrupt;
+  ProgressLine line;
+  Pace counting;
+  std::optional<Pace> merging;
+  options.progress = [&](const text::TrainerProgress& progress) {
+    interrupt.check();
+    if (progress.phase != text::TrainerProgress::Phase::kMerging) return;
+    if (!merging) merging.emplace();
+    if (line.due()) line.update(merging_line(progress, *merging));
+  };
+  data::Documents documents(corpus);
+  data::Piece piece;
+  const auto next = [&](std::string& text) {
+    interrupt.check();
+    if (line.due()) line.update(counting_line(corpus, documents.consumed(), counting));
+    if (!documents.next(piece)) return false;
+    text = std::move(piece.text);
+    return true;
+  };
+  return text::train_bpe(next, options);
+}
+
+int train(const TrainOptions& options) {
+  const Pace pace;
+  check_writable(options.out);
+  const data::Corpus corpus = options.corpus.open();
+  text::TrainerOptions trainer = options.trainer;
+  trainer.word_memory = static_cast<size_t>(options.memory_mb) << 20;
+  const text::TrainerResult result = learn(corpus, trainer);
+  result.tokenizer.save(options.out);
+
+  fmt::print("{}: {} tokens, learned from {} of text with {} distinct words in {}\n", options.out,
+             grouped(result.tokenizer.size()), in_bytes(static_cast<double>(result.bytes)),
+             grouped(result.distinct_words), in_time(pace.seconds()));
+  fmt::print("hash {}\n", result.tokenizer.hash());
+  if (const std::string skipped = skipped_files(corpus.skipped()); !skipped.empty()) fmt::print("{}\n", skipped);
+  if (result.dropped_words > 0) {
+    fmt::print("{} rare words were not counted, for lack of memory; --memory takes more\n",
+               grouped(result.dropped_words));
+  }
+  return 0;
+}
+
+Action attach_train(CLI::App& app) {
+  auto options = std::make_shared<TrainOptions>();
+  text::TrainerOptions& trainer = options->trainer;
+  options->corpus.add_to(app);
+  add_path(app, "--out", options->out, "Where to write the tokenizer.json")->required();
+  add_integer(app, "--vocab", trainer.vocabulary, "Tokens in all, special ones included", 1);
+  app.add_option("--special", trainer.special_tokens, "Special token; may be repeated")
+      ->type_name("TOKEN")
+      ->allow_extra_args(false)
+      ->default_str(std::string(text::kEndOfText));
+  add_integer(app, "--least-count", trainer.least_count, "How often a pair of tokens must occur to become one", 1);
+  app.add_flag("--allow-fewer", trainer.allow_fewer, "Text with too few pairs gives a smaller vocabulary");
+  add_choice<text::PreSplit>(app, "--words", trainer.pre_split,
+                             {{"qwen2", text::PreSplit::kQwen2}, {"gpt2", text::PreSplit::kGpt2}},
+                             "Rule that cuts text into words");
+  add_choice<text::Normalizer>(app, "--normalizer", trainer.normalizer,
+                               {{"nfc", text::Normalizer::kNfc}, {"none", text::Normalizer::kNone}},
+                               "What is done to the text first");
+  add_integer(app, "--threads", trainer.threads, "Threads that count words; 0: one a core", 0, 1024);
+  add_integer(app, "--memory", options->memory_mb, "MB for distinct words; beyond it the rarest are\ndropped", 1,
+              int64_t{1} << 24);
+  return [options] { return train(*options); };
+}
+
+struct InfoOptions {
+  std::string tokenizer;
+  std::string text = "Muon's speed, without the hunt for a learning rate.";
+};
+
+// Every token in JSON's quotes, so that blanks and parts of characters can be seen.
+std::string quoted_tokens(const text::Tokenizer& tokenizer, const std::vector<text::TokenId>& ids) {
+  std::string line;
+  for (const text::TokenId id : ids) line += (line.empty() ? "" : " ") + io::quote(tokenizer.bytes(id));
+  return line;
+}
+
+int info(const InfoOptions& options) {
+  const auto tokenizer = text::Tokenizer::load(options.tokenizer);
+  print_row("vocabulary", fmt::format("{} tokens", grouped(tokenizer.size())));
+  print_row("hash", tokenizer.hash());
+  print_row("normalizer", tokenizer.normalizer() == text::Normalizer::kNfc ? "nfc" : "none");
+  print_row("words", tokenizer.pre_split() == text::PreSplit::kQwen2 ? "qwen2" : "gpt2");
+  if (tokenizer.added_tokens().empty()) print_row("special", "none");
+  for (const text::AddedToken& token : tokenizer.added_tokens()) {
+    print_row(token.special ? "special" : "added", fmt::format("{} {}", token.id, io::quote(token.content)));
+  }
+  const auto ids = tokenizer.encode(options.text);
+  print_row("example", io::quote(options.text));
+  print_row("", fmt::format("{} tokens: {}", ids.size(), quoted_tokens(tokenizer, ids)));
+  print_row("", fmt::format("ids: {}", fmt::join(ids, " ")));
+  return 0;
+}
+
+Action attach_info(CLI::App& app) {
+  auto options = std::make_shared<InfoOptions>();
+  add_path(app, "tokenizer", options->tokenizer,
+           "tokenizer.json, or a folder with it or with\nvocab.json and merges.txt")
+      ->required();
+  app.add_option("--text", options->text, "What to show as an example")->type_name("TEXT");
+  return [options] { return info(*options); };
+}
+
+}  // namespace
 
 Command tokenizer_command() {
+  const Command train = {"train", "Learn a byte-level BPE from text",
+                         "prism tokenizer train corpus/ notes.txt.zst --vocab 16384 --out tokenizer.json",
+                         attach_train};
+  const Command info = {"info", "Show vocabulary, hash, special tokens and an example",
+                        "prism tokenizer info tokenizer.json --text \"import torch\"", attach_info};
   return {"tokenizer", "Train a tokenizer, use it, look at it", "prism tokenizer train corpus/ --out tokenizer.json",
-          [](CLI::App& app) {
-            return attach_commands(app, {tokenizer_train_command(), tokenizer_encode_command(),
-                                         tokenizer_decode_command(), tokenizer_info_command()});
+          [=](CLI::App& app) {
+            return attach_commands(app, {train, tokenizer_encode_command(), tokenizer_decode_command(), info});
           }};
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,5 +16,8 @@ std::string nearest_word(std::string_view word, const std::vector<std::string>& 
 
 // The parts of a text between separators.
 std::vector<std::string> split(std::string_view text, char separator);
+
+std::string grouped(int64_t number);                           // 1,234,567
+std::string counted(int64_t number, const std::string& noun);  // "1 file", "1,234 files"
 
 }  // namespace prism::io

@@ -11,7 +11,7 @@
 #include <regex>
 #include <sstream>
 
-#include "prism/io/numbers.h"
+#include "prism/io/spelling.h"
 
 namespace prism {
 namespace {

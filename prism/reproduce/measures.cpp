@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "prism/io/error.h"
-#include "prism/io/numbers.h"
+#include "prism/io/spelling.h"
 #include "prism/optim/option_types.h"
 
 namespace prism::reproduce {

@@ -1,5 +1,6 @@
 #include "prism/text/utf8.h"
 
+#include <bit>
 #include <cstdint>
 #include <cstring>
 
@@ -54,6 +55,21 @@ const char* valid_until(const char* p, const char* end) {
   return p;
 }
 
+// How many bytes at the end are the beginning of a character that may still become one.
+size_t open_bytes(std::string_view text) {
+  for (size_t back = 1; back <= 3 && back <= text.size(); ++back) {
+    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
+    if (byte < 0x80) return 0;
+    if (byte >= 0xC0) return static_cast<size_t>(std::countl_one(byte)) > back ? back : 0;
+  }
+  return 0;
+}
+
+std::string repaired(std::string_view text) {
+  std::string storage;
+  return std::string(repair_utf8(text, storage));
+}
+
 }  // namespace
 
 size_t ascii_prefix(const char* p, const char* end) {
@@ -95,6 +111,20 @@ void append_utf8(std::string& text, char32_t c) {
   } else {
     text += {static_cast<char>(0xF0 | c >> 18), tail(12), tail(6), tail(0)};
   }
+}
+
+std::string Utf8Stream::take(std::string_view bytes) {
+  open_ += bytes;
+  const size_t whole = open_.size() - open_bytes(open_);
+  const std::string text = repaired(std::string_view(open_).substr(0, whole));
+  open_.erase(0, whole);
+  return text;
+}
+
+std::string Utf8Stream::finish() {
+  const std::string text = repaired(open_);
+  open_.clear();
+  return text;
 }
 
 }  // namespace prism::text

@@ -11,6 +11,16 @@ namespace prism::text {
 // Returns `bytes` itself where nothing is broken, else a view of `storage`.
 std::string_view repair_utf8(std::string_view bytes, std::string& storage);
 
+// Repairs text that comes in pieces which may end within a character.
+class Utf8Stream {
+ public:
+  std::string take(std::string_view bytes);  // the characters that are complete now
+  std::string finish();                      // what is left
+
+ private:
+  std::string open_;  // the beginning of a character
+};
+
 void append_utf8(std::string& text, char32_t code_point);
 
 // The code point at `p`, and `p` moved past it. The text must be valid and not end at `p`.

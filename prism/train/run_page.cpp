@@ -8,7 +8,7 @@
 #include "prism/io/file.h"
 #include "prism/io/json.h"
 #include "prism/io/json_lines.h"
-#include "prism/io/numbers.h"
+#include "prism/io/spelling.h"
 #include "prism/optim/registry.h"
 #include "prism/report/page.h"
 #include "prism/report/thin.h"

@@ -5,6 +5,7 @@
 #include "prism/io/atomic_file.h"
 #include "prism/io/config_toml.h"
 #include "prism/io/error.h"
+#include "prism/io/spelling.h"
 #include "tests/io/temporary_folder.h"
 
 namespace prism::io {
@@ -382,6 +383,14 @@ TEST(ConfigTable, FindsTheNearestKey) {
   const ConfigTable swapped({ConfigKey::integer("t.abdcxy", 1, ""), ConfigKey::integer("t.abcd", 1, "")});
   EXPECT_EQ(swapped.nearest("t.abdc"), "t.abcd");  // two neighbours swapped are one mistake
   EXPECT_FALSE(keys.nearest(std::string(1000000, 'x')).empty());
+}
+
+TEST(NearestWord, IsNamedOnlyWhenItIsNear) {
+  const std::vector<std::string> known = {"train", "tokenizer", "data", "doctor"};
+  EXPECT_EQ(nearest_word("tokeniser", known), "tokenizer");
+  EXPECT_EQ(nearest_word("trian", known), "train");
+  EXPECT_EQ(nearest_word("zzzz", known), "");
+  EXPECT_EQ(nearest_word("x", {}), "");
 }
 
 }  // namespace

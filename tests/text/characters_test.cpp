@@ -42,6 +42,19 @@ TEST(Utf8, RepairingTwiceChangesNothing) {
   EXPECT_EQ(repaired(repaired(bytes)), repaired(bytes));
 }
 
+TEST(Utf8, ThatComesInPiecesIsRepairedAsOne) {
+  const std::string text = "a\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80 \xE2\x82 b\xFF\x80 \xF0\x9F";
+  for (size_t length = 1; length <= text.size(); ++length) {
+    Utf8Stream stream;
+    std::string taken;
+    for (size_t at = 0; at < text.size(); at += length) {
+      taken += stream.take(std::string_view(text).substr(at, length));
+      EXPECT_EQ(repaired(taken), taken) << "part of a character was given out, pieces of " << length;
+    }
+    EXPECT_EQ(taken + stream.finish(), repaired(text)) << "pieces of " << length;
+  }
+}
+
 TEST(Utf8, EveryCodePointSurvivesWritingAndReading) {
   for (char32_t c = 0; c < 0x110000; ++c) {
     if (c >= 0xD800 && c < 0xE000) continue;

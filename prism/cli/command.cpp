@@ -1,3 +1,5 @@
+#include "prism/cli/command.h"
+
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,14 +11,12 @@
 #include <memory>
 #include <new>
 
-#include "prism/cli/command.h"
-#include "prism/cli/terminal.h"
+#include "prism/cli/console.h"
 #include "prism/io/error.h"
 #include "prism/io/spelling.h"
 #include "prism/train/config.h"
 
 namespace prism::cli {
-
 namespace {
 
 constexpr int kFailed = 1;
@@ -167,6 +167,14 @@ int run(int argc, const char* const* argv) {
     return report(who, fmt::format("{} (see {} --help)", parse_mistake(command, error), who), kWrongInput);
   }
   return perform(action, full_name(named_command(app)));
+}
+
+std::vector<Command> commands() {
+  return {
+      train_command(), compare_command(),  reproduce_command(), inspect_command(),
+      eval_command(),  generate_command(), export_command(),    tokenizer_command(),
+      data_command(),  bench_command(),    doctor_command(),    completions_command(),
+  };
 }
 
 }  // namespace prism::cli

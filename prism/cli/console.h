@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <limits>
 #include <mutex>
 #include <optional>
@@ -11,7 +13,52 @@
 #include <string_view>
 #include <thread>
 
+#include "prism/io/atomic_file.h"
+#include "prism/io/spelling.h"
+
 namespace prism::cli {
+
+// What the reader of a stream can show.
+struct Terminal {
+  bool live = false;   // lines can be written over: a terminal that is not "dumb"
+  bool color = false;  // a live terminal, and NO_COLOR is unset or empty
+  int64_t width = 80;  // columns, as they are now
+};
+Terminal terminal_of(std::FILE* stream);
+
+// Writes the text and flushes it. A stream that cannot be written to (closed, full, a pipe that ended) is passed over:
+// what is said is worth less than the work it is about.
+void say(std::FILE* stream, std::string_view text);
+
+// Prints a line of a command's report: the name in a column of its own, then the value.
+void print_row(std::string_view name, std::string_view value);
+
+enum class Color { kRed, kGreen, kYellow, kBold, kFaint };
+std::string colored(std::string_view text, Color color, const Terminal& terminal);
+
+// The first `columns` characters of UTF-8 text, the last an ellipsis where something is left out.
+std::string fitted(std::string_view text, int64_t columns);
+
+// Where a command writes its result: standard output, or a file that appears whole or not at all.
+class Output {
+ public:
+  explicit Output(const std::string& path);  // empty or "-": standard output
+
+  void write(std::string_view bytes);
+  void finish();  // everything is where it should be, or an exception says what is wrong
+
+ private:
+  std::optional<io::AtomicFile> file_;
+};
+
+// Throws now what writing this file would throw after the work is done: no such folder, no permission, a folder there.
+void check_writable(const std::filesystem::path& file);
+
+// Numbers as people read them.
+using io::grouped;                                  // 1,234,567
+std::string in_bytes(double bytes);                 // 512 B, 1.5 kB, 23.4 MB: powers of 1000
+std::string in_time(double seconds);                // 0.4 s, 12 s, 3 min 05 s, 2 h 07 min, 3 d 4 h
+std::string in_percent(double part, double whole);  // " 42 %"; three places wide, at most 100
 
 // How far a long piece of work has come. On a terminal one line that is written over, within the terminal's width;
 // elsewhere (a file, a pipe) a plain line after two seconds and then every ten, so that logs stay short. The line goes

@@ -1,0 +1,255 @@
+#include <fmt/format.h>
+
+#include <cstring>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "prism/cli/command.h"
+#include "prism/cli/console.h"
+#include "prism/cli/interrupt.h"
+#include "prism/cli/options.h"
+#include "prism/data/bytes.h"
+#include "prism/data/format_reader.h"
+#include "prism/data/shards.h"
+#include "prism/io/error.h"
+#include "prism/io/json.h"
+#include "prism/text/tokenizer.h"
+#include "prism/text/utf8.h"
+
+namespace prism::cli {
+namespace {
+
+// How `encode` writes token ids and `decode` reads them: as text or JSON (decode tells them apart by itself), or as in
+// the body of a token shard: little-endian, of 2 bytes where the vocabulary has at most 65,536 tokens, else of 4.
+enum class IdFormat { kText, kJson, kBinary };
+
+struct EncodeOptions {
+  std::string tokenizer, input = "-", out = "-";
+  IdFormat format = IdFormat::kText;
+  text::SpecialTokens specials = text::SpecialTokens::kParse;
+};
+
+// Ids in the chosen format, piece after piece.
+class IdWriter {
+ public:
+  IdWriter(Output& output, IdFormat format, int64_t vocab_size)
+      : output_(output), format_(format), token_bytes_(static_cast<size_t>(data::token_bytes_for(vocab_size))) {}
+
+  void write(const std::vector<text::TokenId>& ids) {
+    buffer_.clear();
+    for (const text::TokenId id : ids) {
+      if (format_ == IdFormat::kBinary) {
+        std::array<char, sizeof(id)> bytes;
+        std::memcpy(bytes.data(), &id, sizeof(id));  // little-endian, as the machines this runs on
+        buffer_.append(bytes.data(), token_bytes_);
+      } else {
+        buffer_ += any_ ? separator() : opening();
+        fmt::format_to(std::back_inserter(buffer_), "{}", id);
+      }
+      any_ = true;
+    }
+    output_.write(buffer_);
+  }
+
+  void finish() {
+    if (format_ == IdFormat::kText) output_.write("\n");
+    if (format_ == IdFormat::kJson) output_.write(any_ ? "]\n" : "[]\n");
+    output_.finish();
+  }
+
+ private:
+  const char* opening() const { return format_ == IdFormat::kJson ? "[" : ""; }
+  const char* separator() const { return format_ == IdFormat::kJson ? "," : " "; }
+
+  Output& output_;
+  IdFormat format_;
+  size_t token_bytes_;
+  bool any_ = false;
+  std::string buffer_;
+};
+
+void check_text(const data::Piece& first, const std::string& name) {
+  constexpr size_t kProbeBytes = 8192;
+  const size_t zero = std::string_view(first.text).substr(0, kProbeBytes).find('\0');
+  if (zero == std::string::npos) return;
+  throw Error(fmt::format("{}: expected text, got binary data (a zero byte at offset {})", name, zero));
+}
+
+int encode(const EncodeOptions& options) {
+  const auto tokenizer = text::Tokenizer::load(options.tokenizer);
+  const std::string name = options.input == "-" ? "standard input" : options.input;
+  const auto reader = data::read_text(data::open_decoded(options.input == "-" ? "/dev/stdin" : options.input),
+                                      {.separator = "", .text_field = "text"});
+  data::Piece piece;
+  if (!reader->next(piece)) throw Error(fmt::format("{}: expected text, got nothing", name));
+  check_text(piece, name);
+
+  Output output(options.out);
+  IdWriter writer(output, options.format, tokenizer.size());
+  const Interrupt interrupt;
+  const Pace pace;
+  ProgressLine line;
+  std::vector<text::TokenId> ids;
+  int64_t tokens = 0;
+  double bytes = 0;
+  do {
+    interrupt.check();
+    ids.clear();
+    tokenizer.encode(piece.text, ids, options.specials);
+    writer.write(ids);
+    tokens += static_cast<int64_t>(ids.size());
+    bytes += static_cast<double>(piece.text.size());
+    if (line.due()) {
+      line.update(fmt::format("encoding  {}  {} tokens  {}/s", in_bytes(bytes), grouped(tokens),
+                              in_bytes(pace.per_second(bytes))));
+    }
+  } while (reader->next(piece));
+  line.clear();
+  writer.finish();
+  if (options.out != "-") {
+    fmt::print("{}: {} tokens of {} of text, {:.2f} bytes a token\n", options.out, grouped(tokens), in_bytes(bytes),
+               bytes / static_cast<double>(std::max<int64_t>(tokens, 1)));
+  }
+  return 0;
+}
+
+Action attach_encode(CLI::App& app) {
+  auto options = std::make_shared<EncodeOptions>();
+  add_path(app, "tokenizer", options->tokenizer, "tokenizer.json, or a folder that has one")->required();
+  add_path(app, "input", options->input, "Text file, also .gz or .zst; - is standard input")->capture_default_str();
+  add_path(app, "--out", options->out, "Where to write; - is standard output")->capture_default_str();
+  add_choice<IdFormat>(
+      app, "--format", options->format,
+      {{"text", IdFormat::kText}, {"json", IdFormat::kJson}, {"binary", IdFormat::kBinary}},
+      "Ids with blanks between, a JSON list, or as token\nshards hold them: little-endian, 2 bytes an id where\nthe "
+      "vocabulary has at most 65,536 tokens, else 4");
+  add_choice<text::SpecialTokens>(
+      app, "--specials", options->specials,
+      {{"parse", text::SpecialTokens::kParse}, {"text", text::SpecialTokens::kText}},
+      "Whether special tokens in the text, as <|endoftext|>,\nbecome the token or are text like any other");
+  return [options] { return encode(*options); };
+}
+
+struct DecodeOptions {
+  std::string tokenizer, input = "-", out = "-";
+  IdFormat format = IdFormat::kText;
+  bool skip_special = false;
+};
+
+// Finds the ids in a stream that comes in pieces of any length.
+class IdReader {
+ public:
+  IdReader(std::string name, IdFormat format, int64_t vocab_size)
+      : name_(std::move(name)), binary_(format == IdFormat::kBinary), vocab_size_(vocab_size) {}
+
+  void read(std::string_view piece, std::vector<text::TokenId>& ids) {
+    for (const char byte : piece) binary_ ? take_byte(byte, ids) : take_character(byte, ids);
+  }
+
+  void finish(std::vector<text::TokenId>& ids) {
+    if (binary_ && held_bytes_ > 0)
+      throw Error(fmt::format("{}: expected whole token ids, got a part at the end", name_));
+    if (!binary_) end_number(ids);
+    if (count_ == 0) throw Error(fmt::format("{}: expected token ids, got none", name_));
+  }
+
+ private:
+  void take_byte(char byte, std::vector<text::TokenId>& ids) {
+    held_ = held_.value_or(0) | int64_t{static_cast<unsigned char>(byte)} << (8 * held_bytes_);
+    if (++held_bytes_ < data::token_bytes_for(vocab_size_)) return;
+    held_bytes_ = 0;
+    end_number(ids);
+  }
+
+  // Ids with blanks between them, or a JSON list: brackets and commas are taken as blanks.
+  void take_character(char character, std::vector<text::TokenId>& ids) {
+    constexpr std::string_view kBetween = " \t\r\n,[]";
+    if (character == '\n') ++line_;
+    if (character >= '0' && character <= '9') {
+      held_ = std::min<int64_t>(held_.value_or(0) * 10 + (character - '0'), int64_t{1} << 40);
+    } else if (kBetween.find(character) != std::string_view::npos) {
+      end_number(ids);
+    } else {
+      throw Error(fmt::format("{}:{}: expected token ids, as 1 2 3 or [1, 2, 3], got {}", name_, line_,
+                              io::quote({&character, 1})));
+    }
+  }
+
+  void end_number(std::vector<text::TokenId>& ids) {
+    if (!held_) return;
+    if (*held_ >= vocab_size_) {
+      throw Error(
+          fmt::format("{}: expected ids below {}, the size of the vocabulary, got {}", name_, vocab_size_, *held_));
+    }
+    ids.push_back(static_cast<text::TokenId>(*held_));
+    held_.reset();
+    ++count_;
+  }
+
+  std::string name_;
+  bool binary_;
+  int64_t vocab_size_;
+  std::optional<int64_t> held_;  // the id that is being read
+  int64_t held_bytes_ = 0;
+  int64_t count_ = 0;
+  int64_t line_ = 1;
+};
+
+int decode(const DecodeOptions& options) {
+  constexpr size_t kPieceBytes = size_t{1} << 20;
+  const auto tokenizer = text::Tokenizer::load(options.tokenizer);
+  const bool is_standard = options.input == "-";
+  const auto input = data::open_decoded(is_standard ? "/dev/stdin" : options.input);
+  IdReader reader(is_standard ? "standard input" : options.input, options.format, tokenizer.size());
+  Output output(options.out);
+  const Interrupt interrupt;
+
+  std::string piece(kPieceBytes, '\0'), bytes;
+  text::Utf8Stream stream;
+  std::vector<text::TokenId> ids;
+  for (bool more = true; more;) {
+    interrupt.check();
+    const size_t got = input->read(piece);
+    more = got == piece.size();
+    ids.clear();
+    bytes.clear();
+    reader.read(std::string_view(piece).substr(0, got), ids);
+    if (!more) reader.finish(ids);
+    for (const text::TokenId id : ids) {
+      if (!options.skip_special || !tokenizer.is_special(id)) bytes += tokenizer.bytes(id);
+    }
+    output.write(stream.take(bytes));
+  }
+  output.write(stream.finish());
+  output.finish();
+  return 0;
+}
+
+Action attach_decode(CLI::App& app) {
+  auto options = std::make_shared<DecodeOptions>();
+  add_path(app, "tokenizer", options->tokenizer, "tokenizer.json, or a folder that has one")->required();
+  add_path(app, "input", options->input, "Token ids; - is standard input")->capture_default_str();
+  add_path(app, "--out", options->out, "Where to write the text; - is standard output")->capture_default_str();
+  add_choice<IdFormat>(app, "--format", options->format, {{"text", IdFormat::kText}, {"binary", IdFormat::kBinary}},
+                       "text: as 1 2 3 or as a JSON list;\nbinary: as `prism tokenizer encode` writes it");
+  app.add_flag("--skip-special", options->skip_special, "Leave special tokens out of the text");
+  return [options] { return decode(*options); };
+}
+
+}  // namespace
+
+Command tokenizer_encode_command() {
+  return {"encode", "Turn text into token ids",
+          "prism tokenizer encode tokenizer.json notes.txt --format json --out notes.json\n"
+          "echo \"import torch\" | prism tokenizer encode tokenizer.json",
+          attach_encode};
+}
+
+Command tokenizer_decode_command() {
+  return {"decode", "Turn token ids into text", "echo \"[40, 716, 257]\" | prism tokenizer decode tokenizer.json",
+          attach_decode};
+}
+
+}  // namespace prism::cli
