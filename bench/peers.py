@@ -106,6 +106,7 @@ PEERS = {
     "batched_muon_compiled": (lambda params, **_: BatchedMuon(params), "muon"),
     "dion_muon": (dion_muon, "muon"),
     "gram_newton_schulz": (gram_muon, "muon"),
+    "prism_optim_adamw_rest": (from_prism("AdamW"), "adamw_rest"),
     "torch_adamw_fused_rest": (fused_adamw, "adamw_rest"),
 }
 ONLY_GPU = {"batched_muon_compiled", "dion_muon", "gram_newton_schulz"}
