@@ -34,7 +34,7 @@ Spectrum from_energies(const Tensor& T, const Tensor& O, const Tensor& V, const 
   const Tensor vanished = energy.le(at::linalg_vector_norm(energy, 2, {-1}, /*keepdim=*/true) * kRounding);
   const Tensor signal = measured.masked_fill(vanished, 0);
   return {at::linalg_svdvals(X) * scale.squeeze(-1), (signal / noise).masked_fill(signal.eq(0), 0),
-          column_norms(O.to(at::kDouble).matmul(V)), signal / nonzero_or_one(energy)};
+          column_norms(O.to(at::kDouble).matmul(V)), signal / nonzero_or_one(energy), energy * scale.squeeze(-1)};
 }
 
 }  // namespace

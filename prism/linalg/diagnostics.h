@@ -12,6 +12,7 @@ struct Spectrum {
   Tensor snr;              // (…, k): ‖Tv‖/‖Dv‖, without γ; ∞ where D vanishes, 0 where T does
   Tensor gain;             // (…, k): ‖Ov‖, measured
   Tensor theory;           // (…, k): (1 + γ²/SNR²)^(−1/2), what the exact solver attains
+  Tensor augmented;  // (…, k): √λ of the eigenvalues; an iteration's gain is theory · p(√λ / norm of all √λ)
 };
 
 // All in float64. O is the update of T by D, before learning rate and scale rule. Side `both` has no such law and is

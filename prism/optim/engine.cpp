@@ -206,10 +206,11 @@ std::vector<MatrixSpectrum> Engine::spectra(const Tensor& grad_scale) const {
         if (!found) continue;
         const Tensor W = parts_of(*options, one, parameters).front().reshape(bucket.shape);
         const auto part = entry.part < 0 ? "" : ".split." + std::to_string(entry.part);
-        result.push_back({names[entry.parameter] + part,
-                          {found->singular_values[0], found->snr[0], found->gain[0], found->theory[0]},
-                          at::linalg_vector_norm(W, 2, {-2, -1}, false, at::kDouble),
-                          at::linalg_vector_norm(found->gain[0], 2, {-1})});  // ‖O‖: the directions span its rows
+        result.push_back(
+            {names[entry.parameter] + part,
+             {found->singular_values[0], found->snr[0], found->gain[0], found->theory[0], found->augmented[0]},
+             at::linalg_vector_norm(W, 2, {-2, -1}, false, at::kDouble),
+             at::linalg_vector_norm(found->gain[0], 2, {-1})});  // ‖O‖: the directions span its rows
       }
     }
   }

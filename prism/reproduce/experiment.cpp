@@ -28,6 +28,8 @@ io::Config make_config() {
                                     "Measures that the table shows besides losses."));
   keys.push_back(
       ConfigKey::strings("experiment.scales", nlohmann::json::array(), "Scales it can be run at; empty: all."));
+  keys.push_back(
+      ConfigKey::integer("experiment.spectra", 0, "How often a run records its spectra; 0: never.").at_least(0));
   keys.push_back(ConfigKey::real("experiment.tokens_per_s", 1e6, "Speed to plan with.").above(0));
   keys.push_back(ConfigKey::strings("experiment.paper", nlohmann::json::array(),
                                     "The paper's loss at each rate, lowest rate first."));
@@ -51,6 +53,8 @@ io::Config configuration(const std::string& name, const Choices& choices) {
   read(config, std::string(kScales) + choices.scale);
   read(config, name);
   for (const auto& setting : choices.settings) config.set(setting);
+  if (const auto records = config.integer("experiment.spectra"); records > 0)
+    config.assign("metrics.spectra_every", std::max<int64_t>(1, config.integer("train.steps") / records), name);
   config.assign("run.out", name, "prism reproduce");
   config.assign("run.device", choices.device, "--device");
   config.assign("data.path", choices.data.empty() ? std::vector<std::string>{"none"} : choices.data, "--data");

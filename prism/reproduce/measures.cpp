@@ -8,6 +8,7 @@
 #include "prism/io/error.h"
 #include "prism/io/spelling.h"
 #include "prism/optim/option_types.h"
+#include "prism/reproduce/gain.h"
 
 namespace prism::reproduce {
 namespace {
@@ -27,6 +28,21 @@ std::optional<double> timing(const StoredRun& run, const char* name) {
   return number(run.summary.at("timing").value(name, json()));
 }
 
+std::optional<double> spectrum(const StoredRun& run, const char* name) {
+  return number(run.spectra.is_object() ? run.spectra.value(name, json()) : json());
+}
+
+// The 95 % quantile of the SNR over the 5 % quantile, at the first or last recorded step.
+std::optional<double> snr_spread(const StoredRun& run, bool last) {
+  if (!run.spectra.is_object()) return std::nullopt;
+  const auto& quantiles = last ? run.spectra.at("snr").back() : run.spectra.at("snr").front();
+  const auto low = number(quantiles.front()), high = number(quantiles.back());
+  if (!low || !high || *low <= 0) return std::nullopt;
+  return *high / *low;
+}
+
+std::string factor(double value) { return fmt::format("×{:.3g}", value); }
+
 template <int kDigits>
 std::string fixed(double value) {
   return fmt::format("{:.{}f}", value, kDigits);
@@ -36,12 +52,6 @@ std::string megabytes(double value) { return fmt::format("{:.1f} MB", value / 1e
 std::string percent(double value) { return fmt::format("{:.1f} %", 100 * value); }
 std::string gflop(double value) { return fmt::format("{:.1f} GFLOP", value / 1e9); }
 std::string kilo(double value) { return fmt::format("{:.0f}k", value / 1e3); }
-
-// The polynomials of a run's iteration.
-Coefficients coefficients_of(const json& settings) {
-  return OptionType<Coefficients>::read(settings.at("optimizer.coefficients"))
-      .with_steps(settings.value("optimizer.steps", int64_t{0}));
-}
 
 // All steps of the iteration on a matrix with sides l ≥ k.
 double iteration_flop(const json& settings, double l, double k) {
@@ -79,6 +89,18 @@ const std::vector<Measure>& measures() {
        },
        fixed<0>},
       {"O", "‖O‖ at the end", [](const StoredRun& run) { return last_norm(run, "O"); }, fixed<1>},
+      {"r2_theory", "R² of the law", [](const StoredRun& run) { return spectrum(run, "r2_theory"); }, fixed<5>},
+      {"r2", "R² of law × polynomial", [](const StoredRun& run) { return spectrum(run, "r2"); }, fixed<7>},
+      {"snr_spread_first", "SNR 95 % over 5 %, first", [](const StoredRun& run) { return snr_spread(run, false); },
+       factor},
+      {"snr_spread_last", "last", [](const StoredRun& run) { return snr_spread(run, true); }, factor},
+      {"snr_widening", "last over first",
+       [](const StoredRun& run) -> std::optional<double> {
+         const auto first = snr_spread(run, false), last = snr_spread(run, true);
+         if (!first || !last) return std::nullopt;
+         return *last / *first;
+       },
+       factor},
       {"step_ms", "step", [](const StoredRun& run) { return timing(run, "step_ms"); }, milliseconds},
       {"optimizer_ms", "optimizer", [](const StoredRun& run) { return timing(run, "optimizer_ms"); }, milliseconds},
       {"share", "of the step", [](const StoredRun& run) { return timing(run, "optimizer_share"); }, percent},

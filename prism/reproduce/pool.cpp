@@ -64,7 +64,8 @@ Pool::Merged Pool::merge(const fs::path& from) {
     auto run = stored_run_from_json(result, file.string());
     if (!is_current(result)) {
       ++merged.outdated;
-    } else if (find(run.key) != nullptr) {
+    } else if (const auto* ours = find(run.key);
+               ours != nullptr && (!ours->spectra.is_null() || run.spectra.is_null())) {
       ++merged.known;
     } else {
       runs.push_back(std::move(run));

@@ -103,7 +103,7 @@ std::vector<Row> rows_of(const Experiment& experiment, const State& state, const
         held_out.push_back(run.loss);
         const auto& loss = run.summary.at("loss");
         train.push_back(!run.diverged && loss.is_number() ? loss.get<double>() : kInfinity);
-        const auto* stored = pool.find(key_of(plan.run(contender, lr, run.seed), setup));
+        const auto* stored = find(pool, plan.run(contender, lr, run.seed), setup);
         add_stability(row, stored->stability);
         if (row.run == nullptr) row.run = stored;
       }

@@ -12,6 +12,7 @@
 #include "prism/io/hash.h"
 #include "prism/io/json_lines.h"
 #include "prism/report/thin.h"
+#include "prism/reproduce/gain.h"
 #include "prism/reproduce/stability.h"
 #include "prism/train/config.h"
 #include "prism/train/run_page.h"
@@ -138,7 +139,13 @@ StoredRun store(const RunKey& key, const std::filesystem::path& run, double entr
   stored.summary["data"]["unigram_entropy"] = entropy;
   stored.summary["wall_seconds"] = wall_seconds;
   report::thin_run(stored.curves, kCurvePoints);
-  stored.curves.erase("spectra");
+  const auto spectra = run / "spectra.jsonl";
+  if (std::filesystem::exists(spectra)) stored.spectra = spectra_summary(io::read_json_lines(spectra), key.settings);
+  if (stored.spectra.is_null()) {
+    stored.curves.erase("spectra");
+  } else {
+    stored.curves["spectra"] = few_spectra(stored.curves.at("spectra"));
+  }
   stored.curves.erase("folder");
   return stored;
 }
@@ -156,6 +163,7 @@ std::string to_text(const StoredRun& run) {
   line("summary", run.summary);
   line("stability", run.stability);
   line("norms", run.norms);
+  if (!run.spectra.is_null()) line("spectra", run.spectra);
   line("curves", run.curves, "\n}\n");
   return text;
 }
@@ -166,7 +174,8 @@ StoredRun stored_run_from_json(const json& object, const std::string& where) {
                   .summary = object.at("summary"),
                   .stability = object.at("stability"),
                   .curves = object.at("curves"),
-                  .norms = object.at("norms")};
+                  .norms = object.at("norms"),
+                  .spectra = object.value("spectra", json())};
     if (object.at("numerics") == kNumerics && object.at("key") != run.key.hash())
       throw Error(fmt::format("{}: expected the key {} of its settings, got {}; the file was changed", where,
                               run.key.hash(), object.at("key").dump()));

@@ -34,9 +34,10 @@ nlohmann::json key_settings(const io::Config& config);
 //   stability   divergence and spikes (stability.h)
 //   norms       lists over at most 40 steps: joint Frobenius norms of all hidden matrices, named as in metrics.jsonl
 //   curves      what a page shows of the run, at most 100 points a curve
+//   spectra     R² of the gain and quantiles of the SNR (gain.h), where the run recorded spectra; null elsewhere
 struct StoredRun {
   RunKey key;
-  nlohmann::json summary, stability, curves, norms;
+  nlohmann::json summary, stability, curves, norms, spectra = {};
 
   std::string file_name() const;  // "prism-lr0.02-seed1-0123456789ab.json"
   double wall_seconds() const { return summary.at("wall_seconds"); }

@@ -102,15 +102,22 @@ RunKey key_of(const compare::PlannedRun& run, const Setup& setup) {
   return {.settings = key_settings(run.config), .data = setup.data, .device = setup.device};
 }
 
+const StoredRun* find(const Pool& pool, const compare::PlannedRun& run, const Setup& setup) {
+  const auto* stored = pool.find(key_of(run, setup));
+  // What a run records is not part of its key, so the same run may be there without spectra.
+  const bool wanted = run.config.integer("metrics.spectra_every") > 0;
+  return stored != nullptr && wanted && stored->spectra.is_null() ? nullptr : stored;
+}
+
 State state_of(const Experiment& experiment, const Pool& pool, const Setup& setup) {
   State state;
   const auto& plan = experiment.plan;
   const auto look_up = [&](const compare::PlannedRun& planned) {
-    auto key = key_of(planned, setup);
-    if (const auto* stored = pool.find(key)) {
+    if (const auto* stored = find(pool, planned, setup)) {
       state.outcomes.push_back(outcome_of(planned, *stored));
       return true;
     }
+    auto key = key_of(planned, setup);
     const double seconds = estimated_seconds(key, pool, nominal_tokens_per_s(experiment));
     state.missing.push_back({planned, name_of(experiment, planned), std::move(key), seconds});
     return false;

@@ -24,6 +24,9 @@ Setup setup_of(const std::vector<Experiment>& experiments, const train::Dataset&
 
 RunKey key_of(const compare::PlannedRun& run, const Setup& setup);
 
+// The run in the pool, with its spectra where the experiment records them; nullptr where there is none.
+const StoredRun* find(const Pool& pool, const compare::PlannedRun& run, const Setup& setup);
+
 // A run of some experiments that the pool lacks.
 struct MissingRun {
   compare::PlannedRun run;

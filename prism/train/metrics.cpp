@@ -129,6 +129,7 @@ std::vector<json> spectra_lines(int64_t step, const std::vector<MatrixSpectrum>&
                      {"snr", numbers(s.snr)},
                      {"gain", numbers(s.gain)},
                      {"theory", numbers(s.theory)},
+                     {"augmented", numbers(s.augmented)},
                      {"weight_norm", numbers(matrix.weight_norm)},
                      {"update_norm", numbers(matrix.update_norm)}});
   }

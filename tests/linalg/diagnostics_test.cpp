@@ -28,6 +28,8 @@ TEST(Spectrum, OfTheExactUpdateFollowsTheGainLaw) {
       EXPECT_CLOSE(found.gain, found.theory, 1e-9);
       EXPECT_CLOSE(found.theory, (1 + 0.64 / found.snr.square()).rsqrt(), 1e-12);
       EXPECT_CLOSE(found.singular_values, at::linalg_svdvals(T), 1e-12);
+      const Tensor stack = left ? at::cat({T, D * 0.8}, -1) : at::cat({T, D * 0.8}, -2);
+      EXPECT_CLOSE(found.augmented, at::linalg_svdvals(stack), 1e-12);
     }
   }
 }
@@ -43,6 +45,24 @@ TEST(Spectrum, MeasuresAlongTheEigenvectorsLargestFirst) {
   EXPECT_CLOSE(found.theory, at::tensor({1 / std::sqrt(37.0), 4 / std::sqrt(17.0), 2 / std::sqrt(8.0)}, at::kDouble),
                1e-12);
   EXPECT_CLOSE(found.singular_values, at::tensor({4.0, 2.0, 1.0}, at::kDouble), 1e-12);
+}
+
+// ‖Ov‖ = ‖Tv‖/√λ · p(√λ/norm) along every eigenvector, whatever the set.
+TEST(Spectrum, OfAnIterationIsTheLawTimesItsPolynomial) {
+  const Tensor T = random({20, 12}, 1);
+  const Tensor D = random({20, 12}, 2);
+  for (const char* name : {"jordan", "minimax9", "polar_express"}) {
+    const Coefficients p(name);
+    const Tensor O = shape_momentum(T, D, {.gamma = 0.8, .polar = {.coefficients = p}});
+    const Spectrum found = spectrum(T, D, O, 0.8);
+    const Tensor squares = found.augmented.square();
+    const double norm = p.norm() == Norm::Frobenius ? std::sqrt(squares.sum().item<double>())
+                                                    : std::pow(squares.square().sum().item<double>(), 0.25);
+    for (int64_t k = 0; k < 12; ++k) {
+      const double x = found.augmented[k].item<double>() / norm;
+      EXPECT_NEAR(found.gain[k].item<double>(), found.theory[k].item<double>() * p(x), 1e-9) << name << " " << k;
+    }
+  }
 }
 
 TEST(Spectrum, OnTheLeftIsThatOfTheTransposeOnTheRight) {

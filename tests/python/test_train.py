@@ -92,7 +92,7 @@ def test_a_run_folder_holds_what_the_documents_promise(whole):
     assert {line["step"] for line in spectra} == {10, 20} and len(spectra) == 2 * 2 * 7
     for line in spectra:
         assert {"name", "singular_values", "snr", "gain", "theory", "weight_norm", "update_norm"} <= line.keys()
-        assert len(line["snr"]) == len(line["gain"]) == len(line["theory"])
+        assert len(line["snr"]) == len(line["gain"]) == len(line["theory"]) == len(line["augmented"])
 
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["status"] == "finished" and summary["step"] == STEPS
