@@ -31,8 +31,14 @@ json quantiles(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   json list = json::array();
   for (const double q : kQuantiles) {
-    const auto at = static_cast<size_t>(q * static_cast<double>(values.size() - 1) + 0.5);
-    list.push_back(values.empty() ? json() : json(rounded(values[at])));
+    if (values.empty()) {
+      list.push_back(nullptr);
+      continue;
+    }
+    const double place = q * static_cast<double>(values.size() - 1);
+    const auto below = static_cast<size_t>(place);
+    const auto above = std::min(below + 1, values.size() - 1);
+    list.push_back(rounded(std::lerp(values[below], values[above], place - std::floor(place))));
   }
   return list;
 }
