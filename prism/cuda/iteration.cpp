@@ -27,7 +27,7 @@ Values map(const Values& x, Function&& function) {
   return y;
 }
 
-// The power of two that takes the largest of the values to at most a quarter of fp16's largest number.
+// The power of two that brings the largest of the values to at most a quarter of fp16's largest number.
 double scale_for(const Values& values) {
   double largest = 1e-3;
   for (const double value : values) largest = std::max(largest, std::abs(value));
@@ -56,7 +56,7 @@ class Planner {
   void add(IterationProduct product) { plan_.products.push_back(product); }
 
   void set_A(const GramStep& step) {
-    a_ = map(r_, [&](size_t i) { return step.centred ? r_[i] - 1 : r_[i]; });
+    a_ = map(r_, [&](size_t i) { return step.centered ? r_[i] - 1 : r_[i]; });
     A_scale_ = scale_for(a_);
   }
 
@@ -101,7 +101,7 @@ class Planner {
          .high = Z_});
   }
 
-  // A Z that holds neither the last one, whose readers may still need it, nor Q.
+  // A buffer for Z that holds neither the last Z, which may still be read, nor Q.
   Buffer next_Z() const {
     for (const Buffer candidate : {kZ0, kZ1, kZ2}) {
       if (candidate != Z_ && candidate != Q_) return candidate;
@@ -109,8 +109,8 @@ class Planner {
     return kNone;
   }
 
-  // Q ← QZ. Both are polynomials of R but for the error of Z. Forcing symmetry on Q is harmless for quintics; beyond
-  // them, where that error is larger, the last step must not, or the small singular values suffer.
+  // Q ← QZ. Both are polynomials of R up to the error of Z. Forcing symmetry on Q is harmless for quintics. For higher
+  // degrees that error is larger, and the last step must not force it: the small singular values would suffer.
   void update_Q(const GramStep& step, bool first, bool last) {
     q_ = map(q_, [&](size_t i) { return q_[i] * z_[i]; });
     if (first) {
@@ -129,8 +129,8 @@ class Planner {
     Q_scale_ = scale;
   }
 
-  // V = ZR, in place of S, then R ← VZ. V is symmetric but for Z's error; in the first step that error would reach the
-  // small eigenvalues.
+  // V = ZR, in the buffer of S, then R ← VZ. V is symmetric up to the error of Z. In the first step that error would
+  // ruin the small eigenvalues, so V is not treated as symmetric there.
   void update_R(const GramStep& step, const GramStep& next, bool first) {
     const Values v = map(r_, [&](size_t i) { return z_[i] * r_[i]; });
     const double v_scale = scale_for(v);
@@ -142,7 +142,7 @@ class Planner {
                        .alpha_power = first ? 1 : 0,
                        .high = kS,
                        .low = step.split ? kS_low : kNone};
-    if (step.centred) V.C1 = Z_, V.c1 = f(v_scale / Z_scale_);  // ZR = ZA + Z
+    if (step.centered) V.C1 = Z_, V.c1 = f(v_scale / Z_scale_);  // ZR = ZA + Z
     add(V);
     r_ = map(r_, [&](size_t i) { return z_[i] * z_[i] * r_[i]; });
     set_A(next);
@@ -150,7 +150,7 @@ class Planner {
          .Y = Z_,
          .X_low = step.split ? kS_low : kNone,
          .alpha = f(A_scale_ / (v_scale * Z_scale_)),
-         .diagonal = next.centred ? f(-A_scale_) : 0,
+         .diagonal = next.centered ? f(-A_scale_) : 0,
          .high = kA,
          .low = next.split ? kA_low : kNone});
   }

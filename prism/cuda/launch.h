@@ -1,9 +1,9 @@
 #pragma once
 
-// Whole optimizer steps in CUDA, for plain pointers: the one header that `optim` sees. A build without CUDA links
-// stub.cpp, in which `available` is always false and the others are never reached.
+// Whole optimizer steps in CUDA on plain pointers: the only header that `optim` includes. A build without CUDA links
+// stub.cpp, in which `available` returns false and the other functions are never called.
 //
-// Nothing here waits for the device, allocates, or tunes itself, and every sum is formed in a fixed order: the same
+// Nothing here waits for the device, allocates or tunes itself, and every sum is formed in a fixed order: the same
 // input gives the same bits, eager or replayed from a graph.
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace prism::cuda {
 
 enum class Real { Float32, Float16, BFloat16 };
 
-// A number of the step: where it lies on the device, or its value on the host.
+// A scalar of the step: a pointer on the device, or a value on the host.
 struct Number {
   const void* device = nullptr;
   bool is_double = false;  // on the device: float64 instead of float32
@@ -25,18 +25,18 @@ struct Number {
 // What every rule needs.
 struct StepScalars {
   Number lr = {};
-  const bool* apply = nullptr;        // on the device: false leaves weights and state as they are; none: always apply
-  const float* grad_scale = nullptr;  // on the device: gradients are divided by it; none: 1
+  const bool* apply = nullptr;        // on the device: false leaves weights and state unchanged; null: true
+  const float* grad_scale = nullptr;  // on the device: gradients are divided by it; null: 1
   double weight_decay = 0;
   bool maximize = false;
 };
 
-// A stack of B equally shaped matrices: gradients and weights anywhere, state stacked.
+// A stack of B equally shaped matrices, each with its own pointers.
 struct MatrixStack {
   int64_t m = 0, n = 0;
   bool left = false;  // shaped by the m×m Gram TTᵀ instead of the n×n Gram TᵀT
-  // Shaped from the right through the 2m×2m Gram of S = [T; γD], whose inverse root Q gives O = (QS)'s first m rows;
-  // the smaller way to the same O where n > 2m. Needs a rule that is noisy and not averaged, and left = false.
+  // Shape from the right through the 2m×2m Gram matrix of S = [T; γD]: with its inverse root Q, O is the first m rows
+  // of QS. This is the smaller form if n > 2m. Needs left = false and a rule that is noisy and not averaged.
   bool stacked = false;
   Real gradient = Real::Float32, weight = Real::Float32;
   std::vector<const void*> G = {};              // B, each contiguous
@@ -53,41 +53,40 @@ struct MatrixStack {
 // One step of the iteration on the Gram matrix R (prism/linalg/gram.h).
 struct GramStep {
   std::vector<double> c = {};  // Z = c₀ + c₁A + c₂A² + …; three coefficients or five
-  bool centred = false;        // A = R − I instead of R
+  bool centered = false;       // A = R − I instead of R
   bool split = false;          // RZ and ZRZ on operands of two fp16 halves
 };
 
-// PRISM (instant and averaged covariance), Muon and Tikhonov Muon, the rules of
-// prism/optim/{prism,muon,tikhonov_muon}.h.
+// PRISM (instant and averaged covariance), Muon and Tikhonov Muon: the rules of prism/optim/prism.h and muon.h.
 struct SpectralRule {
   double momentum = 0.95;
   bool nesterov = true;
   bool bias_correction = false;
-  bool noisy = false;          // DᵀD or its average enters the Gram
+  bool noisy = false;          // DᵀD or its average is added to the Gram matrix
   Number gamma = {};           // γ
   bool averaged = false;       // the covariance is the average Ĉ
   double covariance_beta = 0;  // β₂
-  double damping = 0;          // Tikhonov's δ over the mean of σ²
+  double damping = 0;          // Tikhonov's δ divided by the mean of σ²
   std::vector<GramStep> steps = {};
-  double bound = 1;      // the Gram is divided by bound² and
-  bool by_norm = false;  // by its Frobenius norm instead of its trace
+  double bound = 1;      // the Gram matrix is divided by bound² and its trace,
+  bool by_norm = false;  // or by bound² and its Frobenius norm
 };
 
-// Whether this device runs the kernels here: compute capability 8.0 or more.
+// Returns true if this device runs these kernels: compute capability 8.0 or more.
 bool available(int device);
 
-// Whether what is launched on this stream goes into a graph instead of running.
+// Returns true while launches on this stream are recorded into a graph instead of run.
 bool is_capturing(void* stream);
 
-// Scratch memory of so many bytes, aligned to 256, for what is launched until the next call. The same for every step on
-// stacks of the same shapes.
+// Returns scratch memory of the given size, aligned to 256 bytes, valid for launches until the next call. Every step on
+// stacks of the same shapes asks for the same size.
 using Allocate = std::function<void*(size_t bytes)>;
 
-// One step of all the stacks. Returns a cudaError_t.
+// Takes one step of all the stacks. Returns a cudaError_t.
 int spectral_step(const SpectralRule& rule, const StepScalars& scalars, const std::vector<MatrixStack>& stacks,
                   const Allocate& allocate, int device, void* stream);
 
-// A parameter under an elementwise rule; state fields by their place in the rule.
+// A parameter with an elementwise rule; state fields in the order of the rule.
 struct Vector {
   int64_t size = 0;
   Real gradient = Real::Float32, weight = Real::Float32;
@@ -98,8 +97,8 @@ struct Vector {
   float* state[3] = {nullptr, nullptr, nullptr};
 };
 
-// The rules of prism/optim/{adam,adagrad,rmsprop}.h; state: (m, v, largest v), (sum), (v, g, b), null where the options
-// have none.
+// The rules of prism/optim/{adam,adagrad,rmsprop}.h. Their state: (m, v, largest v), (sum), (v, g, b); null for fields
+// that the options do not need.
 enum class Elementwise { Adam, AdaGrad, RMSprop };
 
 struct ElementwiseRule {
@@ -110,11 +109,11 @@ struct ElementwiseRule {
   double lr_decay = 0;  // AdaGrad
 };
 
-// One step of all the vectors. Returns a cudaError_t.
+// Takes one step of all the vectors. Returns a cudaError_t.
 int elementwise_step(const ElementwiseRule& rule, const StepScalars& scalars, const std::vector<Vector>& vectors,
                      int device, void* stream);
 
-// What a cudaError_t says.
+// The message of a cudaError_t.
 const char* error_text(int error);
 
 }  // namespace prism::cuda

@@ -1,6 +1,6 @@
-// The spectral step: matrices are taken in chunks whose operands fit the workspace, and each chunk goes through
+// The spectral step: matrices are processed in chunks whose operands fit the workspace. Each chunk goes through
 //   measure → advance (M, T, D) → Gram R (→ its norm) → iteration Q → W ← (1 − lr·λ)W − lr·scale·TQ
-// with all its shapes in one launch wherever the kernels allow it.
+// with all its shapes in one launch if the kernels allow it.
 
 #include <cuda_runtime_api.h>
 
@@ -32,7 +32,7 @@ int64_t gram_side(const MatrixStack& stack) {
 // Elements from one matrix's operand T to the next. With `stacked`, D lies under T: one operand of 2m rows.
 int64_t operand_stride(const MatrixStack& stack) { return (stack.stacked ? 2 : 1) * stack.m * pitch_of(stack.n); }
 
-// Some neighbours of a stack.
+// A range of adjacent matrices of a stack.
 struct Segment {
   const MatrixStack* stack;
   size_t first, count;
@@ -50,13 +50,13 @@ int64_t matrix_bytes(const MatrixStack& stack) {
 
 int row_blocks(int64_t k) { return static_cast<int>((k + kRowsOfSquares - 1) / kRowsOfSquares); }
 
-// How many tiles of 256×256 a symmetric k×k result has, each as long as the others of its side.
+// The number of 256×256 tiles of a symmetric k×k result. Tiles of the same k take equally long.
 int64_t tiles_of(const MatrixStack& stack) {
   const int64_t rows = (gram_side(stack) + 255) / 256;
   return rows * (rows + 1) / 2;
 }
 
-// Chunks of about equal size, cut where their tiles fill the multiprocessors' last round best.
+// Makes chunks of about equal size, cut where their tiles best fill the last round of the multiprocessors.
 std::vector<Chunk> make_chunks(const std::vector<MatrixStack>& stacks) {
   struct One {
     const MatrixStack* stack;
@@ -99,7 +99,7 @@ std::vector<Chunk> make_chunks(const std::vector<MatrixStack>& stacks) {
   return chunks;
 }
 
-// Where a chunk's scratch lies in the workspace. With no memory behind it, only its size is meant.
+// The layout of a chunk's scratch memory in the workspace. Without memory it only computes the size.
 class Layout {
  public:
   Layout(const Chunk& chunk, bool noisy, void* workspace) : memory_(static_cast<char*>(workspace)) {
@@ -138,7 +138,7 @@ class Layout {
     const auto& stack = *chunk[s].stack;
     return {of[s], pitch_of(stack.n), operand_stride(stack)};
   }
-  // Buffer b of all matrices with Gram side k, from number `first` on.
+  // Buffer b of all matrices with Gram side k, from matrix `first` on.
   Operand buffer(int64_t k, int b, int first = 0) const {
     const int64_t stride = k * pitch_of(k);
     return {b == kNone ? nullptr : buffers.at(k)[b] + first * stride, pitch_of(k), stride};
@@ -146,15 +146,15 @@ class Layout {
   __half* writable(int64_t k, int b, int first = 0) const { return const_cast<__half*>(buffer(k, b, first).data); }
 
   std::vector<__half*> T, D;        // of each segment
-  std::vector<int> place;           // of each segment's first matrix among those of its Gram side
+  std::vector<int> place;           // index of each segment's first matrix among those of its Gram side
   std::map<int64_t, int> sides;     // Gram side → matrices
-  std::map<int64_t, int> first_of;  // Gram side → place of its first matrix in `powers`
+  std::map<int64_t, int> first_of;  // Gram side → index of its first matrix in `powers`
   std::map<int64_t, std::vector<__half*>> buffers;
   int matrices = 0, blocks = 0, norm_blocks = 0;
   Measure* measures = nullptr;
   SignalFactors factors{};
   double* squares = nullptr;
-  float* powers[2] = {};  // the factor that the iteration's A lacks, and its square
+  float* powers[2] = {};  // the factor missing in the iteration's A, and its square
   int64_t bytes = 0;
 
  private:
@@ -215,7 +215,7 @@ SignalLaunch signal_launch(const SpectralRule& rule, const StepScalars& scalars,
   return launch;
 }
 
-// One product for each segment, its pointers and factors beginning at the segment's first matrix.
+// Makes one product for each segment, with pointers and factors from the segment's first matrix on.
 template <class Function>
 std::vector<Product> for_segments(const Chunk& chunk, Function&& make) {
   std::vector<Product> products;
@@ -276,7 +276,7 @@ std::vector<Product> gram_products(const SpectralRule& rule, const Chunk& chunk,
   });
 }
 
-// Of the Grams of a chunk, whose A is A_scale·R/bound² for R of trace 1.
+// The norms of the Gram matrices of a chunk. Their A is A_scale·R/bound² for R of trace 1.
 NormLaunch norm_launch(const SpectralRule& rule, const Chunk& chunk, const Layout& layout, const Iteration& iteration) {
   NormLaunch launch{.count = layout.matrices,
                     .A_scale = static_cast<float>(iteration.A_scale / (rule.bound * rule.bound)),
@@ -330,13 +330,13 @@ std::vector<Product> iteration_products(const SpectralRule& rule, const Iteratio
   return products;
 }
 
-// W ← (1 − lr·λ)W − lr·scale·TQ/(bound·√trace), or √norm; QᵀT from the left, and of the stack the first m rows of QᵀS.
+// W ← (1 − lr·λ)W − lr·scale·TQ/(bound·√trace), or √norm. From the left: QᵀT; for a stack: the first m rows of QᵀS.
 std::vector<Product> update_products(const SpectralRule& rule, const Chunk& chunk, const Layout& layout,
                                      const Iteration& iteration) {
   return for_segments(chunk, [&](size_t s, const MatrixStack& stack, int first) {
     const Operand T = layout.operand(chunk, s, layout.T);
     const Operand Q = layout.buffer(gram_side(stack), iteration.Q, layout.place[s]);
-    const bool before = stack.left || stack.stacked;  // Q stands before the operand
+    const bool before = stack.left || stack.stacked;  // Q is the left factor
     Product product{
         .rows = static_cast<int>(stack.m), .columns = static_cast<int>(stack.n), .A_down = before, .B_down = true};
     product.terms[0] = {before ? Q : T, before ? T : Q, static_cast<int>(gram_side(stack))};
@@ -362,7 +362,7 @@ Pointers pointers_of(const Chunk& chunk, bool weights) {
   return pointers;
 }
 
-// The plan of the last rule this thread used: options rarely change from step to step.
+// The plan of the last rule that this thread used. It is kept, because options rarely change from step to step.
 const Iteration& iteration_for(const SpectralRule& rule) {
   thread_local struct {
     std::vector<GramStep> steps;
@@ -370,7 +370,7 @@ const Iteration& iteration_for(const SpectralRule& rule) {
     Iteration iteration;
   } last;
   const auto equal = [](const GramStep& a, const GramStep& b) {
-    return a.c == b.c && a.centred == b.centred && a.split == b.split;
+    return a.c == b.c && a.centered == b.centered && a.split == b.split;
   };
   if (last.bound != rule.bound ||
       !std::equal(last.steps.begin(), last.steps.end(), rule.steps.begin(), rule.steps.end(), equal)) {
@@ -379,7 +379,7 @@ const Iteration& iteration_for(const SpectralRule& rule) {
   return last.iteration;
 }
 
-// What is launched for a chunk, stage by stage as in prism/optim/step.cpp.
+// The launches of a chunk, stage by stage as in prism/optim/step.cpp.
 class ChunkStep {
  public:
   ChunkStep(const SpectralRule& rule, const StepScalars& scalars, const Chunk& chunk, void* scratch, int device,
@@ -441,7 +441,7 @@ cudaError_t launch_products(const std::vector<Product>& products, const Pointers
   int major = 0;
   cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   if (error != cudaSuccess) return error;
-  // One kernel for each way the operands lie and each type of weights.
+  // One kernel for each layout of the operands and each type of weights.
   std::map<std::tuple<bool, bool, Real>, std::vector<Product>> kinds;
   for (const auto& product : products)
     kinds[{product.A_down, product.B_down, product.epilogue.weight}].push_back(product);

@@ -22,7 +22,7 @@ double rounding_unit(at::ScalarType type) {
   return type == at::kDouble ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
 }
 
-Tensor symmetrised(const Tensor& A) { return (A + A.mT()).mul_(0.5); }
+Tensor symmetrized(const Tensor& A) { return (A + A.mT()).mul_(0.5); }
 
 Tensor largest_magnitude(const Tensor& X) {
   if (X.size(-1) == 0 || X.size(-2) == 0) {
@@ -52,7 +52,7 @@ Tensor gram_scale(const Tensor& magnitude, at::ScalarType type) {
 
 Tensor divided(const Tensor& X, const Tensor& scale, at::ScalarType type) {
   if (scale.is_cpu() && scale.eq(1).all().item<bool>()) return X.to(type);
-  // The scale of a large fp16 number is no fp16 number.
+  // The scale of a large fp16 number does not fit into fp16.
   const auto wide = type == at::kDouble ? at::kDouble : at::kFloat;
   return X.to(wide).div(scale.to(wide)).to(type);
 }

@@ -27,7 +27,7 @@ struct NamedSet {
   Norm norm = Norm::Frobenius;
 };
 
-// A table inside the function, since a user's global options may need it before the globals of this file exist.
+// The table is local to the function: a user's global options may need it before the globals of this file exist.
 const std::map<std::string, NamedSet>& sets() {
   static const std::map<std::string, NamedSet> table = {
       {"jordan", {std::vector<Polynomial>(5, {3.4445, -4.7750, 2.0315})}},
@@ -47,8 +47,8 @@ const std::map<std::string, NamedSet>& sets() {
                      {1.8750014808534479, -1.2500016453999487, 0.3750001645474248},
                      {1.875, -1.25, 0.375}},
                     1.05, 5)}},
-      // Six decimals at least: fewer break the range. Diverges above 1, and close to 1 it is so steep that rounding
-      // shows: hence the bound. Its slope at 0 is less than Jordan's; the nearer norm makes up for it.
+      // Needs at least six decimals: fewer break the range. It diverges above 1, and close to 1 it is so steep that
+      // rounding errors show: hence the bound. Its slope at 0 is less than Jordan's; the tighter norm makes up for it.
       {"minimax9",
        {{{14.80094337, -144.4595382, 480.2615616, -617.0305152, 268.3831496},
          {6.410621007, -15.35472243, 13.09394023, -4.358054242, 0.4929334429},

@@ -10,19 +10,19 @@ namespace prism {
 // An odd polynomial p(x) = a x + b x³ + c x⁵ + …, as its coefficients (a, b, c, …).
 using Polynomial = std::vector<double>;
 
-// A norm of X that no singular value exceeds, and that its Gram matrix R = XᵀX tells at once.
+// A norm of X that bounds its singular values and follows directly from its Gram matrix R = XᵀX.
 //   Frobenius  √Σσ²   = √tr R
-//   Schatten4  ⁴√Σσ⁴  = √‖R‖_F     the nearer one: the more singular values are large, the nearer
+//   Schatten4  ⁴√Σσ⁴  = √‖R‖_F     never larger: the tighter bound
 enum class Norm { Frobenius, Schatten4 };
 
 // The polynomials of a Newton-Schulz iteration, one per step. Applied in turn to the singular values of
-// X / (bound·‖X‖) they drive them towards 1, and so X towards its polar factor UVᵀ.
+// X / (bound·‖X‖), they drive them toward 1, and X toward its polar factor UVᵀ.
 //
 //   jordan         5 × (3.4445, −4.7750, 2.0315)      Muon; ends within 0.68–1.13
 //   you            5 steps, each its own              You 2025
 //   polar_express  8 steps                            Amsel et al. 2025; the first five made safe above 1 by s = 1.05
 //   minimax9       3 steps of degree 9                minimax on [3e-3, 1], each on the image of the last;
-//                                                     ends within 0.88–1.12; the one set of the Schatten norm
+//                                                     ends within 0.88–1.12; the only set with the Schatten norm
 //   converged      12 × (2, −1.5, 0.5)                to rounding error, for well-conditioned input
 class Coefficients {
  public:
@@ -36,8 +36,8 @@ class Coefficients {
 
   const std::string& name() const { return name_; }  // empty for the user's own
   const std::vector<Polynomial>& polynomials() const { return polynomials_; }
-  Norm norm() const { return norm_; }      // what the input is divided by first
-  double bound() const { return bound_; }  // the input is divided by it too: above 1/bound the set diverges
+  Norm norm() const { return norm_; }      // the norm that the input is divided by first
+  double bound() const { return bound_; }  // the input is also divided by it: above 1/bound the set diverges
 
   double operator()(double x) const;  // the composite polynomial
 

@@ -24,13 +24,13 @@ void check_spectrum(const Tensor& T, const Tensor& O, Side side) {
   TORCH_CHECK_VALUE(side != Side::Both, "spectrum: side 'both' has no gain law; use left or right");
 }
 
-// From the energies along directions V (…, n, k) of T divided by `scale`.
+// Computes the spectrum from the energies along the directions V (…, n, k) of T divided by `scale`.
 Spectrum from_energies(const Tensor& T, const Tensor& O, const Tensor& V, const Tensor& noise, const Tensor& scale,
                        double gamma) {
   const Tensor X = T.to(at::kDouble) / scale;
   const Tensor measured = column_norms(X.matmul(V));
   const Tensor energy = (measured.square() + noise.square() * (gamma * gamma)).sqrt();
-  // What is left of the signal in the null space is rounding: its SNR would be a random number.
+  // In the null space the signal is only rounding error, and its SNR would be random.
   const Tensor vanished = energy.le(at::linalg_vector_norm(energy, 2, {-1}, /*keepdim=*/true) * kRounding);
   const Tensor signal = measured.masked_fill(vanished, 0);
   return {at::linalg_svdvals(X) * scale.squeeze(-1), (signal / noise).masked_fill(signal.eq(0), 0),
@@ -59,7 +59,7 @@ Spectrum spectrum(const Tensor& T, const Covariance& covariance, const Tensor& O
   const Tensor scale = nearest_power_of_two(at::maximum(largest_magnitude(T), noise_scale), at::kDouble);
   const Tensor X = T.to(at::kDouble) / scale;
   const Tensor C = covariance.C.to(at::kDouble) * (noise_scale / scale).square();
-  const Tensor V = std::get<1>(at::linalg_eigh(symmetrised(X.mT().matmul(X) + C * (gamma * gamma)))).flip(-1);
+  const Tensor V = std::get<1>(at::linalg_eigh(symmetrized(X.mT().matmul(X) + C * (gamma * gamma)))).flip(-1);
   const Tensor noise = (V * C.matmul(V)).sum(-2).clamp_min(0).sqrt();
   return from_energies(T, O, V, noise, scale, gamma);
 }

@@ -11,7 +11,7 @@ namespace prism {
 Tensor eigenbasis(const Tensor& A) {
   check_matrix("eigenbasis", A);
   TORCH_CHECK(A.size(-1) == A.size(-2), "eigenbasis: expected square matrices, got shape ", A.sizes());
-  const auto [lambda, V] = at::linalg_eigh(symmetrised(A.to(at::kDouble)));  // ascending
+  const auto [lambda, V] = at::linalg_eigh(symmetrized(A.to(at::kDouble)));  // ascending
   return V.flip(-1).to(A.scalar_type());
 }
 
@@ -20,7 +20,7 @@ Tensor eigenbasis_step(const Tensor& A, const Tensor& Q) {
   TORCH_CHECK(A.size(-1) == A.size(-2), "eigenbasis_step: expected square matrices, got shape ", A.sizes());
   TORCH_CHECK(Q.sizes() == A.sizes(), "eigenbasis_step: Q must have the shape of A, ", A.sizes(), ", got ", Q.sizes());
   const auto type = compute_type(A);
-  // Scaled first: A·Q of a tiny covariance would vanish in float32.
+  // Scale first: A·Q of a tiny covariance would vanish in float32.
   const Tensor scaled = divided(A, nearest_power_of_two(largest_magnitude(A), type), type);
   const Tensor B = std::get<0>(at::linalg_qr(scaled.matmul(Q.to(type))));
   const Tensor cosine = (B * Q.to(type)).sum(-2, true);

@@ -9,7 +9,7 @@ namespace prism {
 Tensor eigenbasis(const Tensor& A);
 
 // One QR power step from the basis Q: the orthonormal factor of A·Q, each column with the sign that keeps it near Q's.
-// Repeated, it converges to eigenbasis(A); directions A does not reach (A·q = 0) keep some orthonormal completion.
+// Repeated, it converges to eigenbasis(A). Directions in the null space of A (A·q = 0) get some orthonormal completion.
 Tensor eigenbasis_step(const Tensor& A, const Tensor& Q);
 
 }  // namespace prism

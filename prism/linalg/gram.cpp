@@ -9,10 +9,10 @@
 namespace prism {
 namespace {
 
-constexpr double kTolerableGrowth = 20;  // of an error of fp16's size in R
-constexpr double kSplitFactor = 2048;  // 2¹¹: what fp16's 11-bit significand leaves over becomes normal numbers again
+constexpr double kTolerableGrowth = 20;  // of a rounding error of fp16 in R
+constexpr double kSplitFactor = 2048;    // 2¹¹ makes the remainder after fp16's 11-bit significand normal again
 
-// How a product takes its operands: as they are, for a symmetric result or any; rounded to fp16; the left one split
+// How a product treats its operands: unchanged, for a symmetric or for any result; rounded to fp16; the left one split
 // into fp16 halves.
 enum class Operands { Symmetric, Full, Half, Split };
 
@@ -29,8 +29,8 @@ Tensor product(const Tensor& A, const Tensor& B, Operands operands) {
   return P.add_(low.matmul(right), 1 / kSplitFactor);
 }
 
-// Horner's rule in A²: c₀ + c₁A + c₂A² + A²(c₃A + c₄A² + A²(…)). The constants stay outside the products, where
-// rounding would not reach the small terms beside them.
+// Horner's rule in A²: c₀ + c₁A + c₂A² + A²(c₃A + c₄A² + A²(…)). The constants stay outside the products: inside, small
+// terms would be lost beside them in rounding.
 Tensor polynomial_with(const Tensor& A, const Polynomial& c, Operands operands) {
   const Tensor A2 = c.size() > 2 ? product(A, A, operands) : Tensor();
   Tensor Y;
@@ -43,9 +43,9 @@ Tensor polynomial_with(const Tensor& A, const Polynomial& c, Operands operands) 
   return Y;
 }
 
-// The same on fp16 operands for five coefficients, the square completed: S = A² + pA + q, c₄S² + ρ₁A + ρ₀. With
-// Horner's rule terms a hundred times as large as the sum would cancel. A polynomial of A as rounded, in its linear
-// terms too: the exact A there would not fit the rounded one in the products.
+// The same on fp16 operands for five coefficients, by completing the square: S = A² + pA + q, c₄S² + ρ₁A + ρ₀. With
+// Horner's rule, terms a hundred times as large as the sum would cancel. The linear terms use the rounded A, too: the
+// exact A would not match the rounded one in the products.
 Tensor polynomial_by_squares(const Tensor& A, const Polynomial& c) {
   const auto [p, q, rho1, rho0] = cuda::CompletedSquare(c);
   const Tensor rounded = rounded_to_half(A);
@@ -64,7 +64,7 @@ Polynomial around_one(Polynomial c) {
   return c;
 }
 
-// How much an error of R that step k leaves near zero has grown when R is last used: by a² in each step between.
+// The growth of an error near zero that step k leaves in R, until R is last used: a factor of a² in each step between.
 double growth_after(size_t k, const std::vector<Polynomial>& polynomials) {
   double growth = 1;
   for (size_t j = k + 1; j + 1 < polynomials.size(); ++j) growth *= polynomials[j][0] * polynomials[j][0];
@@ -83,8 +83,8 @@ std::vector<GramStep> gram_steps(const Coefficients& coefficients) {
   const auto& polynomials = coefficients.polynomials();
   std::vector<GramStep> steps;
   for (size_t k = 0; k < polynomials.size(); ++k) {
-    const bool centred = k > 0 && polynomials[k].size() > 3;
-    steps.push_back({centred ? around_one(polynomials[k]) : polynomials[k], centred,
+    const bool centered = k > 0 && polynomials[k].size() > 3;
+    steps.push_back({centered ? around_one(polynomials[k]) : polynomials[k], centered,
                      k + 1 < polynomials.size() && growth_after(k, polynomials) > kTolerableGrowth});
   }
   return steps;
@@ -104,12 +104,12 @@ Tensor gram_iteration(Tensor R, const Coefficients& coefficients, Precision prec
   const auto steps = gram_steps(coefficients);
   Tensor Q;
   for (size_t k = 0; k < steps.size(); ++k) {
-    const auto& [c, centred, split] = steps[k];
-    const Tensor A = centred ? minus_identity(R) : R;
+    const auto& [c, centered, split] = steps[k];
+    const Tensor A = centered ? minus_identity(R) : R;
     Tensor Z = !full && c.size() == 5 ? polynomial_by_squares(A, c) : polynomial_with(A, c, symmetric);
     if (!full) Z = rounded_to_half(Z);
-    // Z commutes with R and Q but for its rounding error. Where that is large, forcing symmetry on RZ and QZ would cost
-    // the small eigenvalues, which ZRZ keeps whatever Z is.
+    // Z commutes with R and Q up to its rounding error. If that is large, forcing symmetry on RZ and QZ would ruin the
+    // small eigenvalues, which ZRZ preserves for any Z.
     const bool quintic = c.size() <= 3;
     const Operands commuting = full && !quintic ? Operands::Full : symmetric;
     Q = Q.defined() ? product(Q, Z, commuting) : Z;
@@ -117,7 +117,7 @@ Tensor gram_iteration(Tensor R, const Coefficients& coefficients, Precision prec
       const bool halves = !full && split;
       const Tensor RZ = product(R, Z, halves ? Operands::Split : commuting);
       R = product(RZ.mT(), Z, halves ? Operands::Split : symmetric);  // (RZ)ᵀZ = ZRZ
-      if (!full) R = symmetrised(R);
+      if (!full) R = symmetrized(R);
     }
   }
   return Q;

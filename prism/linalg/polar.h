@@ -6,9 +6,9 @@
 
 namespace prism {
 
-// The form in which a spectral function is computed.
+// How a spectral function is computed.
 //   Gram     Newton-Schulz on the n×n (or m×m) Gram matrix, whichever is smaller; float32 or float64
-//   Stacked  Newton-Schulz on the matrix itself, as Muon does it, in the type of the input (bfloat16 included)
+//   Stacked  Newton-Schulz on the matrix itself, as in Muon, in the type of the input (bfloat16 included)
 //   Exact    float64 SVD or eigh; zero singular values map to zero
 enum class Solver { Gram, Stacked, Exact };
 
@@ -25,7 +25,7 @@ Tensor polar(const Tensor& X, const PolarOptions& options = {});
 // The nuclear norm Σσ_i of each matrix, shape (…, 1, 1), as the inner product of X with its polar factor.
 Tensor nuclear_norm(const Tensor& X, const Tensor& polar_factor);
 
-// X ← X·q_k(XᵀX) for each step: the literal iteration. X must have singular values at most 1/bound.
+// The literal iteration: X ← X·q_k(XᵀX) for each step. The singular values of X must be at most 1/bound.
 Tensor newton_schulz(Tensor X, const Coefficients& coefficients);
 
 }  // namespace prism

@@ -18,7 +18,7 @@ namespace {
 constexpr double kRoundingMargin = 32;
 
 Tensor root_by_eigh(const Tensor& A, int64_t r) {
-  const auto [lambda, V] = at::linalg_eigh(symmetrised(A.to(at::kDouble)));
+  const auto [lambda, V] = at::linalg_eigh(symmetrized(A.to(at::kDouble)));
   const Tensor kept = lambda.gt(lambda.amax(-1, true) * (kRoundingMargin * rounding_unit(compute_type(A))));
   const Tensor powers =
       lambda.clamp_min(std::numeric_limits<double>::min()).pow(-1.0 / static_cast<double>(r)).mul(kept);
@@ -30,11 +30,11 @@ Tensor root_by_coupled_iteration(const Tensor& A, int64_t r, int64_t steps) {
   const auto& polynomials = inverse_root_polynomials(r);
   const auto type = compute_type(A);
   const Tensor scale = nearest_power_of_two(largest_magnitude(A), type);
-  Tensor R = symmetrised(divided(A, scale, type));
+  Tensor R = symmetrized(divided(A, scale, type));
   // ‖A‖_F ≥ ‖A‖₂ bounds the eigenvalues.
   const Tensor norm = nonzero_or_one(at::linalg_vector_norm(R, 2, {-2, -1}, /*keepdim=*/true)).mul_(kMargin);
   R = R / norm;
-  // A negative eigenvalue of rounding's size would grow by h(0)^r a step: lift all of them above it.
+  // A rounding error can make an eigenvalue negative, and it would grow by h(0)^r a step: lift all of them above zero.
   R.diagonal(0, -2, -1).add_(kRoundingMargin * rounding_unit(type));
   Tensor P;
   for (int64_t k = 0; k < steps; ++k) {

@@ -50,7 +50,7 @@ Tensor right_power(const Tensor& T, const Tensor& N, int64_t root, const PolarOp
   return T.matmul(inverse_power(gram(T, N), root, options));
 }
 
-// X / (bound·‖X‖), without its Gram matrix where that is not needed.
+// X / (bound·‖X‖). Forms the Gram matrix only if the norm needs it.
 Tensor starting_point(const Tensor& X, const Coefficients& set) {
   if (set.norm() != Norm::Frobenius) return X / gram_size(X.mT().matmul(X), set).sqrt();
   return X / (nonzero_or_one(at::linalg_vector_norm(X, 2, {-2, -1}, /*keepdim=*/true)) * set.bound());
@@ -76,17 +76,18 @@ Tensor shape_right(const Tensor& T, const Tensor& N, const PolarOptions& options
   return options.solver == Solver::Gram ? right_power(T, N, 2, options) : stacked_polar(T, N, options);
 }
 
-// L^(−1/4) T R^(−1/4). The shorter side last: its Gram is small, and the longer one may use the 2m×2m form.
+// L^(−1/4) T R^(−1/4). The shorter side comes last: its Gram matrix is small, and the longer side may use the 2m×2m
+// form.
 Tensor shape_both(const Tensor& T, const Tensor& N, const PolarOptions& options) {
   if (T.size(-2) > T.size(-1)) return shape_both(T.mT(), N.mT(), options).mT();
   const Tensor L = inverse_power(gram(T.mT(), N.mT()), 4, options);
   return L.matmul(right_power(T, N, 4, options));
 }
 
-// C with its negative eigenvalues, which only rounding makes, set to 0. One that cancels TᵀT would let
+// C with its negative eigenvalues set to 0. They come only from rounding, but one that cancels TᵀT would let
 // T (TᵀT + γ²C)^(−1/2) exceed its bound of 1.
 Tensor positive_part(const Tensor& C) {
-  const auto [lambda, V] = at::linalg_eigh(symmetrised(C));
+  const auto [lambda, V] = at::linalg_eigh(symmetrized(C));
   return V.mul(lambda.clamp_min(0).unsqueeze(-2)).matmul(V.mT());
 }
 
@@ -123,7 +124,7 @@ Tensor shape_momentum(const Tensor& T, const Tensor& D, const ShapingOptions& op
   check_matrix(kWho, T);
   check_gamma(kWho, options.gamma);
   const bool noisy = options.gamma > 0;
-  // Without noise every side is the polar factor: take the cheapest.
+  // Without noise every side gives the polar factor: take the cheapest.
   const Side side = resolved_side(noisy ? options.side : Side::Auto, T.size(-2), T.size(-1));
   if (side == Side::Both) check_no_stack("side 'both'", options.polar.solver);
   check_precision(kWho, options.polar, side);
@@ -171,7 +172,7 @@ Tensor shape_with_covariance(const Tensor& T, const Covariance& left, const Cova
   const Tensor X = divided(T, scale, type);
   // (YᵀY + γ²Ĉ)^(−1/root) for Y = X or Xᵀ.
   const auto power = [&](const Tensor& Y, const Covariance& covariance, int64_t root) {
-    // Applied twice, since its square may leave the range of the type where Ĉ is tiny and the product is not.
+    // Multiply by it twice: its square may leave the range of the type if Ĉ is tiny, although the product does not.
     const Tensor noise = (covariance.scale.to(at::kDouble) * options.gamma).div(scale).clamp_max(1e38).to(type);
     Tensor C = covariance.C.to(type);
     if (options.polar.solver == Solver::Exact) C = positive_part(C);

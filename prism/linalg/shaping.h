@@ -4,12 +4,12 @@
 
 namespace prism {
 
-// Which Gram matrix shapes the update. Auto takes the shorter side, right when square; Long takes the side that Auto
-// does not: the longer one, left when square.
+// The Gram matrix that shapes the update. Auto takes the shorter side, right when square. Long takes the other one: the
+// longer side, left when square.
 enum class Side { Auto, Left, Right, Both, Long };
 
 struct ShapingOptions {
-  double gamma = 1;  // γ ≥ 0: how much the noise damps
+  double gamma = 1;  // γ ≥ 0: the strength of the damping by noise
   Side side = Side::Auto;
   PolarOptions polar;
 };
@@ -21,9 +21,9 @@ struct ShapingOptions {
 //   both    O = L^(−1/4) T R^(−1/4),  L = TTᵀ + γ²DDᵀ,  R = TᵀT + γ²DᵀD
 //           (not in the paper; Gram and Exact solvers, Gram by inverse_root, whose own polynomials replace the
 //           coefficient set)
-// Along an eigenvector v of the Gram, ‖Ov‖ = (1 + γ²/SNR²)^(−1/2) with SNR = ‖Tv‖/‖Dv‖. With γ = 0 all sides are
-// polar(T) and D is not read. The Gram solver never builds the stacked matrix, but works on its 2m×2m Gram when the
-// chosen side is more than twice the other. Zero matrices give zero. Same shape and type as T.
+// Along an eigenvector v of the Gram matrix, ‖Ov‖ = (1 + γ²/SNR²)^(−1/2) with SNR = ‖Tv‖/‖Dv‖. With γ = 0 all sides
+// give polar(T) and D is not read. The Gram solver never builds the stacked matrix, but uses its 2m×2m Gram matrix if
+// the chosen side is more than twice the other. Zero matrices give zero. Same shape and type as T.
 Tensor shape_momentum(const Tensor& T, const Tensor& D, const ShapingOptions& options = {});
 
 // An estimate of the innovation's covariance DᵀD: scale²·C with C (…, n, n) and scale (…, 1, 1), a power of two that
@@ -32,8 +32,8 @@ struct Covariance {
   Tensor C, scale;
 };
 
-// The same with DᵀD replaced by `right` and DDᵀ by `left`; only what the side needs must be defined. Gram and Exact
-// solvers.
+// The same with DᵀD replaced by `right` and DDᵀ by `left`. Only the covariances that the side needs must be defined.
+// Gram and Exact solvers.
 Tensor shape_with_covariance(const Tensor& T, const Covariance& left, const Covariance& right,
                              const ShapingOptions& options);
 

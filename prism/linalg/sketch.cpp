@@ -12,14 +12,14 @@
 namespace prism {
 namespace {
 
-// scale²·C ← β·scale²·C + (1−β)·DᵀD, returned as a pair with the scale nearest its content.
+// Returns β·scale²·C + (1−β)·DᵀD as a pair of matrix and scale, with the scale nearest to its content.
 Covariance averaged(const Covariance& old, const Tensor& D, double beta) {
   const auto type = compute_type(D);
   const Tensor content = old.scale.to(at::kDouble) * largest_magnitude(old.C).sqrt();
   const auto stored = old.scale.scalar_type() == at::kDouble ? type : at::kFloat;
   const Tensor scale = nearest_power_of_two(at::maximum(content, largest_magnitude(D)), stored);
   const Tensor X = divided(D, scale, type);
-  // Of nothing (a sketch of zeros has some scale) nothing is kept: the ratio may overflow.
+  // If C is zero, its scale is arbitrary and the ratio may overflow: keep nothing.
   const Tensor shrink = old.scale.to(at::kDouble).div(scale).square().mul(beta).masked_fill(content.eq(0), 0);
   return {old.C.to(type).mul(shrink.to(type)).add_(symmetric_product(X.mT(), X), 1 - beta), scale};
 }
@@ -54,7 +54,7 @@ void sketch_update(Sketch& sketch, const Tensor& D, double beta) {
   TORCH_CHECK(D.size(-1) == n && r >= 1 && r <= n, "sketch_update: expected D with ", n,
               " columns and a rank from 1 to ", n, ", got D of shape ", D.sizes(), " and rank ", r);
   const Covariance average = averaged(sketch_covariance(sketch), D, beta);
-  const auto [ascending, vectors] = at::linalg_eigh(symmetrised(average.C.to(at::kDouble)));
+  const auto [ascending, vectors] = at::linalg_eigh(symmetrized(average.C.to(at::kDouble)));
   const Tensor lambda = ascending.clamp_min(0);
   const Tensor kept = lambda.narrow(-1, n - r, r).flip(-1);
   const Tensor V = vectors.narrow(-1, n - r, r).flip(-1).mT();

@@ -4,22 +4,21 @@
 
 namespace prism {
 
-// The dense average Ĉ ← βĈ + (1−β)DᵀD of an innovation covariance, in place; D (…, m, n).
-// C and scale are zero before the first update; the scale follows the content, so that Ĉ = scale²·C neither overflows
-// nor vanishes.
+// Updates the dense average Ĉ ← βĈ + (1−β)DᵀD of an innovation covariance in place; D (…, m, n). C and scale are zero
+// before the first update. The scale follows the size of C, so that Ĉ = scale²·C neither overflows nor vanishes.
 void average_update(Covariance& covariance, const Tensor& D, double beta);
 
-// A low-rank stream of the same average: Ĉ ≈ FᵀF + tail²·(I − VᵀV), with V the normalised rows of F.
+// A low-rank approximation of the same average: Ĉ ≈ FᵀF + tail²·(I − VᵀV), where V holds the normalized rows of F.
 struct Sketch {
   Tensor F;     // (…, r, n): rows √λ_i·v_iᵀ, largest first
   Tensor tail;  // (…, 1, 1): the standard deviation in every direction outside the rows of F
 };
 
-// Ĉ ← the top r eigenpairs of βĈ + (1−β)DᵀD; what is cut off returns as the isotropic tail over the complement, so that
-// the trace is kept and no noisy direction goes undamped. At r = n nothing is cut: the dense average. In place. The
-// kept eigenvalues are not shrunk by λ_{r+1}, as frequent directions would: the tail makes λ_{r+1} large, and repeated
-// each step the shrinking moved all of Ĉ into the tail (β 0.99, n 48, r 12: error 1.0 of ‖Ĉ‖, without it 0.01–0.07;
-// docs/accuracy.md).
+// Sets Ĉ to the top r eigenpairs of βĈ + (1−β)DᵀD, in place. The rest becomes the isotropic tail over the complement,
+// so that the trace is kept and no noisy direction goes undamped. With r = n nothing is cut: this is the dense average.
+// The kept eigenvalues are not shrunk by λ_{r+1}, unlike in the method of frequent directions: the tail makes λ_{r+1}
+// large, and shrinking at each step moved all of Ĉ into the tail (β 0.99, n 48, r 12: error 1.0 of ‖Ĉ‖, without it
+// 0.01–0.07; docs/accuracy.md).
 void sketch_update(Sketch& sketch, const Tensor& D, double beta);
 
 // FᵀF + tail²·(I − VᵀV) as a dense matrix.

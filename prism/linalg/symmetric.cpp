@@ -62,8 +62,8 @@ void multiply_by_panels(const Tensor& A, const Tensor& B, Tensor& C) {
 
 Tensor symmetric_product(const Tensor& A, const Tensor& B) {
   const int64_t n = A.size(-2);
-  if (A.scalar_type() != compute_type(A)) return A.matmul(B);  // 16 bits: symmetrising would round once more
-  if (!A.is_cpu() || n < kSmallest || A.numel() == 0) return symmetrised(A.matmul(B));
+  if (A.scalar_type() != compute_type(A)) return A.matmul(B);  // 16 bits: making it symmetric would round again
+  if (!A.is_cpu() || n < kSmallest || A.numel() == 0) return symmetrized(A.matmul(B));
   const Tensor left = A.reshape({-1, n, A.size(-1)});
   const Tensor right = B.reshape({-1, B.size(-2), n});
   Tensor C = at::empty({left.size(0), n, n}, A.options());

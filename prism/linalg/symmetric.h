@@ -5,8 +5,8 @@
 namespace prism {
 
 // A·B for a product that is known to be symmetric: XᵀX, or two polynomials of the same symmetric matrix. The result is
-// exactly symmetric (but for 16-bit types). On the CPU only the blocks up to the diagonal are computed, about half of
-// the work, and mirrored. A (…, n, k), B (…, k, n), of one type and one batch.
+// exactly symmetric (except for 16-bit types). The CPU computes only the blocks up to the diagonal, about half of the
+// work, and mirrors them. A (…, n, k) and B (…, k, n) have the same type and batch.
 Tensor symmetric_product(const Tensor& A, const Tensor& B);
 
 }  // namespace prism

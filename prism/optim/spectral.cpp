@@ -71,7 +71,7 @@ std::unique_ptr<KernelRule> momentum_kernel(const Momentum& momentum, const Pola
                           .by_norm = polar.coefficients.norm() == Norm::Schatten4};
   for (const auto& step : gram_steps(polar.coefficients)) {
     if (step.c.size() != 3 && step.c.size() != 5) return nullptr;
-    rule.steps.push_back({step.c, step.centred, step.split});
+    rule.steps.push_back({step.c, step.centered, step.split});
   }
   return std::make_unique<KernelRule>(SpectralKernel{.rule = std::move(rule), .scale = momentum.scale});
 }

@@ -15,7 +15,7 @@ namespace {
 double direct(const std::vector<GramStep>& steps, double r) {
   double q = 1;
   for (const auto& step : steps) {
-    const double a = step.centred ? r - 1 : r;
+    const double a = step.centered ? r - 1 : r;
     double z = 0;
     for (auto c = step.c.rbegin(); c != step.c.rend(); ++c) z = z * a + *c;
     q *= z;

@@ -168,7 +168,7 @@ Dense update_of(const SpectralRule& rule, const Dense& T, const Dense& D) {
   for (size_t i = 0; i < Q.rows; ++i) Q(i, i) = 1;
   for (const auto& step : rule.steps) {
     Dense A = R, Z(R.rows, R.rows), power(R.rows, R.rows);
-    for (size_t i = 0; i < R.rows; ++i) power(i, i) = 1, A(i, i) -= step.centred ? 1 : 0;
+    for (size_t i = 0; i < R.rows; ++i) power(i, i) = 1, A(i, i) -= step.centered ? 1 : 0;
     for (const double c : step.c) {
       for (size_t i = 0; i < Z.x.size(); ++i) Z.x[i] += c * power.x[i];
       power = product(power, A);

@@ -66,7 +66,7 @@ TEST(Divided, IsExactAlsoWhereTheScaleIsNoNumberOfTheType) {
 
 TEST(Symmetrised, IsHalfTheSumWithTheTranspose) {
   const Tensor A = random({2, 5, 5});
-  EXPECT_CLOSE(symmetrised(A), (A + A.mT()) / 2, 0.0);
+  EXPECT_CLOSE(symmetrized(A), (A + A.mT()) / 2, 0.0);
 }
 
 TEST(NonzeroOrOne, ReplacesZerosOnly) {
