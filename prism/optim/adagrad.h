@@ -13,8 +13,8 @@ class AdaGradOptions : public OptionsOf<AdaGradOptions> {
     document_coupled_decay();
   }  // NOLINT: as torch's options
 
-  PRISM_OPTION(double, lr_decay, 0, kNotNegative, "the update is divided by 1 + (t−1)·lr_decay");
-  PRISM_OPTION(double, initial_accumulator_value, 0, kNotNegative, "what the sum of squares starts from");
+  PRISM_OPTION(double, lr_decay, 0, kNotNegative, "divide the update by 1 + (t−1)·lr_decay");
+  PRISM_OPTION(double, initial_accumulator_value, 0, kNotNegative, "initial value of the sum of squares");
   PRISM_OPTION(double, eps, 1e-10, kNotNegative, "ε added to the denominator");
 
  public:

@@ -5,13 +5,13 @@
 
 namespace prism {
 
-// (β₁, β₂) of AdamW inside Mixed and in the trainer, where they were not set: what language models are trained with.
-// AdamW alone has torch's.
+// The default (β₁, β₂) of AdamW inside Mixed and in the trainer, as usual for language models. On its own, AdamW has
+// torch's default.
 inline constexpr Betas kMixedBetas = {0.9, 0.95};
 
 // What Adam and AdamW share (Kingma & Ba 2015), element by element, t counted per parameter:
 //   m ← β₁m + (1−β₁)G;  v ← β₂v + (1−β₂)G²;  U = (m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε)
-// With amsgrad the largest v so far stands in the denominator.
+// With amsgrad the denominator has the largest v so far.
 struct AdamRule {
   Betas betas;
   double eps;

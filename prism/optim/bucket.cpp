@@ -39,8 +39,7 @@ std::string who(const Options& options, const std::string& parameter) {
   return options.name() + ": '" + parameter + "'";
 }
 
-// On the host a stack stays below the 32 MiB from which glibc's malloc maps, and so zeroes, fresh pages for every
-// temporary.
+// On the host a stack stays below 32 MiB. Above that, glibc's malloc maps and zeroes fresh pages for every temporary.
 bool is_full(const Bucket& bucket, const Tensor& part) {
   constexpr int64_t kLargestStack = int64_t{24} << 20;
   const int64_t elements = static_cast<int64_t>(bucket.entries.size() + 1) * part.numel();
@@ -119,8 +118,8 @@ void check_parts(const Bucket& bucket, const Options& options, const std::vector
     const auto part = std::max<int64_t>(entry.part, 0);
     TORCH_CHECK((entry.part >= 0) == (parts.size() > 1) && part < static_cast<int64_t>(parts.size()) &&
                     working_shape(parts[part], folding, label) == bucket.shape,
-                label, " had parts of shape ", at::IntArrayRef(bucket.shape),
-                " when its state was made and has others now; set split and fold when the optimizer is made");
+                label, " must keep parts of shape ", at::IntArrayRef(bucket.shape),
+                ", for which its state was created; set split and fold when you create the optimizer");
   }
 }
 

@@ -19,7 +19,7 @@ std::optional<cuda::Real> real_of(at::ScalarType type) {
   return std::nullopt;
 }
 
-// A scalar of a step on the device of the work; `keep` holds what had to be converted.
+// Passes a scalar of a step to the kernels on `device`. `keep` keeps converted copies alive.
 cuda::Number number_of(const Tensor& value, at::Device device, std::vector<Tensor>& keep) {
   if (value.is_cpu()) return {.value = value.item<double>()};
   const bool is_double = value.scalar_type() == at::kDouble;
@@ -31,13 +31,13 @@ float* floats(const Tensor& stack, int64_t offset = 0) {
   return stack.defined() ? stack.mutable_data_ptr<float>() + offset : nullptr;
 }
 
-// One entry of a bucket: contiguous memory of its gradient and its weights.
+// One entry of a bucket: pointers to its contiguous gradient and weights.
 struct Entry {
   int64_t index;  // in the bucket's stacks
   Tensor G, W;
 };
 
-// The entries that have gradients; nothing where a type or layout is not one for the kernels.
+// The entries that have gradients; none if the kernels do not support a type or layout.
 std::optional<std::vector<Entry>> entries_of(const Options& options, const Bucket& bucket,
                                              const std::vector<Tensor>& parameters,
                                              const std::vector<Tensor>& gradients) {
@@ -67,10 +67,10 @@ bool usable(const Bucket& bucket) {
 // The Gram matrix the kernels form.
 struct Form {
   bool left = false;
-  bool stacked = false;  // of [T; γD], where that is smaller
+  bool stacked = false;  // of the stack [T; γD], if that is smaller
 };
 
-// None where there is no kernel: for both sides, and for the smaller form of a left side.
+// None if there is no kernel: for both sides, and for the smaller form of a left side.
 std::optional<Form> form_of(const cuda::SpectralRule& rule, Side side, int64_t m, int64_t n) {
   side = resolved_side(side, m, n);
   if (side == Side::Both) return std::nullopt;
@@ -80,7 +80,7 @@ std::optional<Form> form_of(const cuda::SpectralRule& rule, Side side, int64_t m
   return Form{left, is_long};
 }
 
-// γ_t/γ of each entry at the step to come; undefined where γ does not change.
+// γ_t/γ of each entry at the next step; undefined if γ is constant.
 Tensor gamma_factors(const SpectralKernel& kernel, const Bucket& bucket) {
   if (!kernel.rule.noisy || kernel.gamma_schedule.is_constant_one()) return {};
   return kernel.gamma_schedule(bucket.state["step"] + 1).to(at::kFloat);

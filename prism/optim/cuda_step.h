@@ -8,14 +8,14 @@
 
 namespace prism {
 
-// The part of a group's step that prism/cuda does: the buckets on a device with kernels whose rule (kernel_rule.h),
-// types and layout they know. Of spectral rules all but a left side more than twice as long as the other; float32
-// state, contiguous weights of at most 32 bits.
+// The part of a group's step that prism/cuda does: the buckets on a device with kernels that support their rule
+// (kernel_rule.h), types and layout. They support float32 state and contiguous weights of at most 32 bits, and all
+// spectral rules except a left side more than twice as long as the other.
 //
-// The matrix products run on fp16 operands with float32 accumulation: docs/accuracy.md has their errors.
+// The matrix products run on fp16 operands with float32 accumulation. docs/accuracy.md lists their errors.
 class CudaStep {
  public:
-  // Scratch memory on a device, for what is launched until the next call.
+  // Returns scratch memory on a device, valid for launches until the next call.
   using Allocate = std::function<void*(size_t bytes, at::Device device)>;
 
   CudaStep(const Options& options, const std::vector<Bucket>& buckets, const std::vector<Tensor>& parameters,
@@ -31,7 +31,7 @@ class CudaStep {
   std::unique_ptr<Work> work_;
 };
 
-// Whether a step on this device would be captured into a graph instead of run.
+// Returns true while work launched on this device is captured into a graph instead of run.
 bool is_capturing(at::Device device);
 
 }  // namespace prism

@@ -20,8 +20,8 @@ bool same_tensors(const std::vector<Tensor>& left, const std::vector<Tensor>& ri
                     [](const Tensor& a, const Tensor& b) { return a.is_same(b); });
 }
 
-// Whether a group's buckets are for other parameters than it has, for other types or devices, or have other state than
-// its options ask for.
+// Returns true if a group's buckets no longer match its parameters, their types or devices, or the state that its
+// options need.
 bool is_stale(const Engine::Group& group) {
   if (!same_tensors(group.known, group.parameters)) return true;
   for (const auto& bucket : group.buckets) {
@@ -35,7 +35,7 @@ bool is_stale(const Engine::Group& group) {
   return false;
 }
 
-// Copies what the parameters of `fresh` had in `old`. A field that only the new one has keeps its first value.
+// Copies the state of the parameters of `fresh` from `old`. A field that only `fresh` has keeps its initial value.
 void take_over(std::vector<Bucket>& fresh, const Engine::Group& old, const std::vector<Tensor>& parameters,
                const std::vector<std::string>& names) {
   std::map<std::pair<const void*, std::string>, Tensor> present;
@@ -58,7 +58,7 @@ void take_over(std::vector<Bucket>& fresh, const Engine::Group& old, const std::
         TORCH_CHECK_VALUE(found->second.sizes() == target.sizes(), "state '", found->first.second, "' of '",
                           names[entry.parameter], "' is of shape ", found->second.sizes(),
                           ", but its present options ask for ", target.sizes(),
-                          "; set options that change the shape of state when the optimizer is made");
+                          "; set options that change the shape of state when you create the optimizer");
         target.copy_(found->second);
       }
     }
@@ -132,7 +132,7 @@ void Engine::write_scalars() {
       const bool there = number.own.defined() && number.own.device() == device;
       if (there && number.written == value) return;
       TORCH_CHECK(!is_capturing(device), options.name(),
-                  ": take a step, or call write_scalars(), before a graph of it is captured");
+                  ": take a step, or call write_scalars(), before you capture a graph of it");
       if (!there) number.own = at::empty({}, at::TensorOptions().dtype(at::kDouble).device(device));
       number.own.fill_(value);
       number.written = value;

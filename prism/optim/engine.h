@@ -10,7 +10,7 @@
 
 namespace prism {
 
-// The spectra of one parameter at the last step (diagnostics.h), and the Frobenius norms of weight and update; of
+// The spectra of one parameter at the last step (diagnostics.h), and the Frobenius norms of weight and update. For
 // stacked matrices (e, m, n) each tensor has the leading dimension e.
 struct MatrixSpectrum {
   std::string name;
@@ -19,24 +19,24 @@ struct MatrixSpectrum {
   Tensor update_norm;  // before scale and learning rate
 };
 
-// What a caller may add to a step.
+// What the caller of a step may ask for.
 struct StepRequest {
-  Tensor apply = {};       // a boolean on any device: false changes nothing and counts as skipped. Undefined: true
-  Tensor found_inf = {};   // a number: anything but 0 changes nothing
+  Tensor apply = {};       // a boolean on any device: false cancels the step and counts it as skipped. Undefined: true
+  Tensor found_inf = {};   // a number: anything but 0 cancels the step
   Tensor grad_scale = {};  // gradients are divided by it; undefined: 1
 };
 
-// The numbers of a group's step.
+// The scalars of a group's step.
 struct StepInputs {
   Tensor lr = {};          // on the host or on the device
-  Tensor apply = {};       // a boolean on a device: false changes nothing. Undefined: always apply
+  Tensor apply = {};       // a boolean on a device: false cancels the step. Undefined: true
   Tensor grad_scale = {};  // on a device; undefined: 1
-  Tensor gamma = {};       // PRISM's γ on the device, for `capturable`; undefined: that of the options
+  Tensor gamma = {};       // PRISM's γ on the device, for `capturable`; undefined: the γ of the options
 };
 
-// Groups of parameters, each under a rule, and all that a step needs: buckets, state, numbers on the device, capture,
-// the guard, loading and saving. prism::Optimizer and the class of prism_optim are fronts over it: they own parameters
-// and options, and tell it what they hold.
+// Groups of parameters, each with a rule, and everything that a step needs: buckets, state, scalars on the device,
+// capture, the guard, loading and saving. prism::Optimizer and the class of prism_optim are front ends: they own
+// parameters and options, and pass them on.
 class Engine {
  public:
   struct Group {
@@ -45,8 +45,7 @@ class Engine {
     std::vector<std::string> names;
     std::vector<Bucket> buckets;
     std::vector<Tensor> known;  // the parameters the buckets were made for
-    // Learning rate and γ on the device, for `capturable`: those a front has given, or those of the options as they
-    // were last written.
+    // A scalar on the device, for `capturable`: given by a front end, or a copy of the option's value.
     struct DeviceNumber {
       Tensor given, own;
       double written = 0;
@@ -57,41 +56,41 @@ class Engine {
   const std::vector<Group>& groups() const { return groups_; }
   Group& group(size_t index) { return groups_.at(index); }
 
-  // Makes group `index`, which may be the next one, hold these parameters. Names may be fewer: the others are called
+  // Sets the parameters of group `index`, which may be one past the last. Parameters without a name are called
   // parameter.<number>. The options must outlive the group or be replaced by another call.
   void set_group(size_t index, const Options& options, const std::vector<Tensor>& parameters,
                  const std::vector<std::string>& names);
   void resize(size_t groups) { groups_.resize(groups); }
 
-  // Makes the state of parameters that came since the last call, and follows those that moved, changed their type or
-  // left. Returns the groups whose state lies elsewhere now. Everything below needs it after such changes.
+  // Creates the state of parameters added since the last call, and follows those that moved, changed their type or were
+  // removed. Returns the groups whose state tensors are new. Call it after such changes, before anything below.
   std::vector<size_t> make_state();
 
   // One step: collect → guard → operands → shape → write (step.cpp).
   void step(const StepRequest& request);
 
-  // Writes the learning rates and γ that changed since the last call to where `capturable` keeps them on the GPU.
+  // Copies the learning rates and γ that changed since the last call to the GPU, where `capturable` keeps them.
   void write_scalars();
 
-  // Whether the kernels of prism/cuda do the whole step with the gradients that are there.
+  // Returns true if the kernels of prism/cuda do the whole step with the present gradients.
   bool can_be_captured() const;
 
-  // How many steps were cancelled, by a non-finite gradient (`skip_nonfinite`) or by `apply`: an int64 number on the
-  // device of the first parameter; undefined while there is none.
+  // The number of steps canceled by a non-finite gradient (`skip_nonfinite`) or by `apply`: an int64 scalar on the
+  // device of the first parameter; undefined if there are no parameters.
   const Tensor& skipped() const { return skipped_; }
 
-  // The state of parameter p of a group by field, as views: "momentum", or "split.0.momentum" for a part.
+  // The state of a parameter by field, as views: "momentum", or "split.0.momentum" for a part.
   std::vector<std::pair<std::string, Tensor>> state_of(size_t group, size_t parameter) const;
 
-  // Makes the state of one parameter fresh.
+  // Resets the state of one parameter to its initial values.
   void reset_state(size_t group, size_t parameter);
 
   // The spectra of every matrix with a gradient, from the last step; gradients are divided by `grad_scale`.
   std::vector<MatrixSpectrum> spectra(const Tensor& grad_scale = {}) const;
 
-  // State and options by parameter name. Restoring accepts the parameters in any order; a name, shape, type or
-  // optimizer that does not match is named, and nothing is changed. Numbers of another floating type are cast. The
-  // options it returns are for the front to take over.
+  // State and options by parameter name. Restoring accepts the parameters in any order and casts state of another
+  // floating type. If a name, shape, type or optimizer does not match, it throws an error that names it, and changes
+  // nothing. The front end adopts the options that it returns.
   struct Restored {
     std::unique_ptr<Options> options;
     size_t source;  // the saved group
@@ -100,7 +99,7 @@ class Engine {
   std::vector<Restored> restore(const Snapshot& snapshot, const std::string& who = "load");
 
  private:
-  using Gradients = std::vector<std::vector<Tensor>>;  // of each group; undefined where a parameter has none
+  using Gradients = std::vector<std::vector<Tensor>>;  // of each group; undefined for a parameter without gradient
 
   Gradients collect() const;
   std::pair<bool, Tensor> guard(const Gradients& gradients, const StepRequest& request);
@@ -110,10 +109,10 @@ class Engine {
 
   std::vector<Group> groups_;
   Tensor skipped_;
-  Tensor scratch_;  // of the kernels, from the first step on that needs it; a graph of the step reads and writes it
+  Tensor scratch_;  // memory of the kernels, allocated by the first step that needs it; a captured graph uses it
 };
 
-// One step of a bucket in plain ATen: the specification. An undefined gradient leaves its parameter and state
+// Takes one step of a bucket in plain ATen: the specification. An undefined gradient leaves its parameter and state
 // untouched.
 void step_bucket(const Options& options, Bucket& bucket, const std::vector<Tensor>& parameters,
                  const std::vector<Tensor>& gradients, const StepInputs& inputs);

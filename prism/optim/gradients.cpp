@@ -15,7 +15,7 @@
 namespace prism {
 namespace {
 
-// Foreach kernels want one device and one type.
+// Groups tensors by device and type, as foreach kernels need them.
 std::vector<std::vector<at::Tensor>> by_kind(const std::vector<at::Tensor>& tensors) {
   std::map<std::pair<std::string, at::ScalarType>, std::vector<at::Tensor>> kinds;
   for (const auto& tensor : tensors) {
@@ -43,7 +43,7 @@ at::Tensor all_finite(const std::vector<at::Tensor>& gradients, at::Device devic
   at::Tensor largest = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device));
   for (const auto& each : norms(gradients, std::numeric_limits<double>::infinity(), device))
     largest = largest + each.sum();
-  return largest.isfinite();  // a maximum that is NaN or infinite makes the sum so; float64 cannot overflow here
+  return largest.isfinite();  // a NaN or infinite maximum makes the sum so; float64 cannot overflow here
 }
 
 at::Tensor clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm) {

@@ -8,7 +8,7 @@
 
 namespace prism {
 
-// A rule of matrices for the kernels: what they compute, and what decides how a stack of matrices is given to them.
+// A matrix rule for the kernels: what they compute, and how a stack of matrices is passed to them.
 struct SpectralKernel {
   cuda::SpectralRule rule;
   Side side = Side::Auto;
@@ -16,7 +16,7 @@ struct SpectralKernel {
   Schedule gamma_schedule = {};
 };
 
-// An elementwise rule, and the names of its state in the order in which the kernels take it.
+// An elementwise rule, and the names of its state fields in the order in which the kernels take them.
 struct ElementwiseKernel {
   cuda::ElementwiseRule rule;
   std::array<const char*, 3> fields = {"", "", ""};
@@ -26,7 +26,7 @@ struct KernelRule : std::variant<SpectralKernel, ElementwiseKernel> {
   using variant::variant;
 };
 
-// The part that Muon, PRISM and TikhonovMuon share; none where the kernels cannot do it.
+// The part that Muon, PRISM and TikhonovMuon share; none if the kernels do not support it.
 std::unique_ptr<KernelRule> momentum_kernel(const Momentum& momentum, const PolarOptions& polar);
 
 }  // namespace prism

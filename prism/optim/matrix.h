@@ -4,7 +4,7 @@
 
 namespace prism {
 
-// What every rule on matrices shares: which matrices it sees in a parameter.
+// The options of every matrix rule: how a parameter becomes matrices.
 template <class Self>
 class MatrixOptions : public OptionsOf<Self> {
   using Rows = std::vector<int64_t>;
@@ -26,8 +26,8 @@ class MatrixOptions : public OptionsOf<Self> {
   using OptionsOf<Self>::OptionsOf;
 };
 
-// The parts of a parameter that are optimized on their own, as views: one, or one per entry of `split` along the rows.
-// Who: the optimizer and the parameter, for messages.
+// The parts of a parameter that are optimized separately, as views: one, or one per entry of `split` along the rows.
+// `who` names the optimizer and the parameter in messages.
 std::vector<Tensor> parts_of(const Tensor& parameter, const std::optional<Folding>& folding, const std::string& who);
 
 // The shape in which a part's gradient, state and update are stacked: folded to (m, n) or (…, m, n) for matrix rules.

@@ -29,7 +29,7 @@ Mixed::Mixed(const Parameters& parameters, const Rules& rules)
     if (std::find(distinct.begin(), distinct.end(), rule.options.get()) == distinct.end())
       distinct.push_back(rule.options.get());
   }
-  // The last of the default rules is that of the hidden matrices, whatever optimizes them.
+  // The last default rule is the one for hidden matrices, whatever optimizes them.
   std::stable_partition(distinct.begin(), distinct.end(), [&](const Options* options) {
     return options->takes_matrices() || options == rules.back().options.get();
   });

@@ -4,13 +4,11 @@
 
 namespace prism {
 
-// One optimizer over a whole model: its parameters are routed by rules to groups, each with its own optimizer's
-// options.
+// One optimizer for a whole model. Rules route its parameters to groups, each with the options of its own optimizer:
 //   Mixed(model->named_parameters(), PrismOptions(0.02), AdamWOptions(0.005))
-// sends the hidden matrices to PRISM and the rest to AdamW.
-// AdamW whose betas were not set has kMixedBetas here.
+// sends the hidden matrices to PRISM and the rest to AdamW. AdamW uses kMixedBetas here unless its betas were set.
 // Each distinct options object of the rules becomes one parameter group: first those of matrix rules and of the last
-// rule, then the others, each in the order of the rules; parameters are taken as they come.
+// rule, then the others, in the order of the rules. Parameters keep their order within a group.
 class Mixed : public Optimizer {
  public:
   Mixed(const Parameters& parameters, const Options& matrices, const Options& rest);

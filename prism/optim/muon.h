@@ -26,14 +26,14 @@ class Muon : public OptimizerOf<MuonOptions> {
 // Muon with uniform damping, the paper's ablation ("The Necessity of Anisotropic Shaping"): for each matrix (m, n)
 //   M ← βM + (1−β)G;   T as Muon;   W ← (1 − lr·λ)W − lr·scale(m, n)·T (TᵀT + δI)^(−1/2);
 //   δ = damping · mean of T's σ_i², or damping_absolute
-// The paper's λI is absolute and it gives no value; the relative form means the same for every matrix and at every
-// step.
+// The paper's λI is absolute, and the paper gives no value for λ. The relative form means the same for every matrix and
+// at every step.
 class TikhonovMuonOptions : public MomentumOptions<TikhonovMuonOptions> {
  public:
   TikhonovMuonOptions(double lr = 0.02) : MomentumOptions(lr, /*weight_decay=*/0) {}  // NOLINT: as torch's options
 
   PRISM_OPTION(double, damping, 1, kNotNegative, "δ relative to the mean of the squared singular values");
-  PRISM_OPTION(double, damping_absolute, 0, kNotNegative, "λ of TᵀT + λI itself, in place of damping; 0: damping");
+  PRISM_OPTION(double, damping_absolute, 0, kNotNegative, "λ in TᵀT + λI, used instead of damping; 0: use damping");
 
  public:
   std::string name() const override { return "tikhonovmuon"; }

@@ -64,7 +64,7 @@ void Optimizer::follow_groups() {
     const bool is_known = g < engine_.groups().size();
     for (size_t p = 0; is_known && p < engine_.groups()[g].parameters.size(); ++p) {
       TORCH_CHECK(p < parameters.size() && parameters[p].is_same(engine_.groups()[g].parameters[p]), "parameter '",
-                  engine_.groups()[g].names[p], "' was taken out of its group or replaced; make the optimizer anew");
+                  engine_.groups()[g].names[p], "' was removed from its group or replaced; create a new optimizer");
     }
     engine_.set_group(g, group_options(g), parameters, {});
   }

@@ -34,30 +34,30 @@ class Parameters {
   Parameters() = default;
 };
 
-// The base of every optimizer here, a torch::optim::Optimizer: parameter groups, closures, zero_grad and torch's
-// learning-rate schedulers work on it as on torch's own. Groups may carry options of different rules. State exists from
-// construction on, so that what is saved never depends on history. A front over Engine, which does the work.
+// The base class of every optimizer here, a torch::optim::Optimizer: parameter groups, closures, zero_grad and torch's
+// learning-rate schedulers work as with torch's own. Groups may have options of different rules. State exists from
+// construction on, so the set of saved tensors never depends on which steps were taken. Engine does the work.
 class Optimizer : public torch::optim::Optimizer {
  public:
   Tensor step(LossClosure closure = nullptr) override;
 
-  // The same where `apply`, a boolean on any device, is true; otherwise nothing changes but skipped(). A flag on a GPU
-  // is not waited for.
+  // Takes a step if `apply`, a boolean on any device, is true; otherwise only skipped() changes. Does not wait for a
+  // flag on a GPU.
   void step_if(const Tensor& apply);
 
-  // Adds parameters with their own options. The second form is torch's; it hides the inherited one because torch 2.13
-  // replaces options of types it does not know by the defaults: call it on a prism type, not through
-  // torch::optim::Optimizer&, when the group has options.
+  // Adds parameters with their own options. The second form is torch's. It hides the inherited one, because torch 2.13
+  // replaces options of types it does not know by the defaults: if the group has options, call it on a prism type, not
+  // through torch::optim::Optimizer&.
   void add_param_group(const Parameters& parameters, const Options& options);
   void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
-  // Makes the state of parameters that came through torch::optim::Optimizer&, and follows parameters that moved. step,
-  // load and write_scalars do it too.
+  // Creates the state of parameters that were added through torch::optim::Optimizer&, and follows parameters that moved
+  // to another type or device. step, load and write_scalars do it too.
   void make_state();
 
-  // State, counters and options, keyed by parameter name: torch::save and torch::load use the archive, the others write
-  // safetensors. Loading accepts the parameters in any order; a name, shape, type or optimizer that does not match is
-  // named, and nothing is changed.
+  // Save and load state, counters and options, keyed by parameter name: torch::save and torch::load use the archive,
+  // the others use safetensors. Loading accepts the parameters in any order. If a name, shape, type or optimizer does
+  // not match, loading throws an error that names it, and changes nothing.
   void save(torch::serialize::OutputArchive& archive) const override { write_archive(snapshot(), archive); }
   void load(torch::serialize::InputArchive& archive) override { restore(read_archive(archive)); }
   void save_safetensors(const std::filesystem::path& path) const { write_safetensors(snapshot(), path); }
@@ -65,16 +65,16 @@ class Optimizer : public torch::optim::Optimizer {
   Snapshot snapshot() const { return engine().snapshot(); }
   void restore(const Snapshot& snapshot);
 
-  // Writes the learning rates and γ that changed since the last call to where `capturable` keeps them on the GPU.
-  // step() does it too; a program that replays a graph of the step calls it before a replay. The graph is captured
-  // after a first step, with all gradients in place.
+  // Copies the learning rates and γ that changed since the last call to the GPU, where `capturable` keeps them. step()
+  // does it too. If you replay a graph of the step, call it before each replay. Capture the graph after a first step,
+  // with all gradients in place.
   void write_scalars();
 
-  // Whether the kernels of prism/cuda do the whole step with the gradients that are there: then it can be captured with
-  // `capturable`.
+  // Returns true if the kernels of prism/cuda do the whole step with the present gradients. It can then be captured
+  // with `capturable`.
   bool can_be_captured() const { return engine().can_be_captured(); }
 
-  // How many steps were cancelled, by a non-finite gradient (`skip_nonfinite`) or by step_if: an int64 number on the
+  // The number of steps canceled by a non-finite gradient (`skip_nonfinite`) or by step_if: an int64 scalar on the
   // device of the first parameter.
   const Tensor& skipped() const { return engine_.skipped(); }
 
@@ -86,21 +86,21 @@ class Optimizer : public torch::optim::Optimizer {
 
   const Options& group_options(size_t group) const;
 
-  // A field of the state of each parameter of a group, as views in the order of the parameters; undefined where a
-  // parameter has no such field or is split into parts, which have their own.
+  // A state field of each parameter of a group, as views in the order of the parameters; undefined for a parameter that
+  // has no such field or is split into parts, which have their own.
   std::vector<Tensor> group_state(size_t group, std::string_view field) const;
 
  protected:
   explicit Optimizer(std::unique_ptr<Options> defaults);
 
  private:
-  void follow_groups();          // tells the engine which parameters and options the groups have
-  const Engine& engine() const;  // refuses groups that have no state yet
+  void follow_groups();          // passes the parameters and options of the groups to the engine
+  const Engine& engine() const;  // throws if a group has no state yet
 
   Engine engine_;
 };
 
-// An optimizer whose groups all carry options of type O.
+// An optimizer whose groups all have options of type O.
 template <class O>
 class OptimizerOf : public Optimizer {
  public:

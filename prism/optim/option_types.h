@@ -1,6 +1,6 @@
 #pragma once
 
-// How each type of option is read from and written to JSON, and which numbers it holds.
+// Conversion of each type of option from and to JSON, and the numbers in it that ranges apply to.
 
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
@@ -28,18 +28,18 @@ enum class StateType { Auto, Float32, Float64, BFloat16 };
 //   Batch    (…, m, n): a matrix for each leading index
 enum class Fold { Auto, Flatten, Batch };
 
-// What an orthogonalized update is multiplied by, for matrices (m, n).
+// The factor of an orthogonalized update, for matrices (m, n).
 //   Moonlight  0.2·√max(m, n): AdamW's root mean square (Liu et al. 2025)
 //   Spectral   √max(1, m/n)
 //   None       1
 enum class ScaleRule { Moonlight, Spectral, None };
 
-// What is done to the rows of an update O before its scale.
+// Normalization of the rows of an update O, before its scale.
 //   None  nothing
-//   Rows  each output row is divided by the root of a running mean of its squares (Li et al. 2025, "NorMuon"):
+//   Rows  divide each output row by the root of a running mean of its squares (Li et al. 2025, "NorMuon"):
 //           v ← β₂v + (1−β₂)·mean of O² along the row;   O′ = O/√v,  rescaled so that ‖O′‖_F = ‖O‖_F
 //         As in the authors' code v is not bias-corrected: the factor would be the same for all rows, and the rescaling
-//         takes it out. Nothing is added to √v, and rows of zeros stay zero.
+//         removes it. Nothing is added to √v, and rows of zeros stay zero.
 enum class Normalize { None, Rows };
 
 // The covariance of the innovation that PRISM damps with.
@@ -97,7 +97,7 @@ struct OptionType;
 template <class T>
 struct PlainType {
   static Json write(const T& value) { return value; }
-  static std::vector<double> numbers(const T& /*value*/) { return {}; }  // those a range is about
+  static std::vector<double> numbers(const T& /*value*/) { return {}; }  // the numbers that a range applies to
 };
 
 template <>
@@ -184,7 +184,7 @@ struct OptionType<E> : PlainType<E> {
   static Json write(E value) { return word(value); }
 };
 
-// {"kind": "cosine", "warmup": 100, "total": 1000, "floor": 0.1}; what is left out keeps its default.
+// {"kind": "cosine", "warmup": 100, "total": 1000, "floor": 0.1}; missing keys keep their defaults.
 template <>
 struct OptionType<Schedule> : PlainType<Schedule> {
   static std::string name() { return "schedule"; }

@@ -102,7 +102,7 @@ void Options::check() const {
   if (state_dtype() == StateType::BFloat16) {
     const auto list = fields({2, 2});
     TORCH_CHECK_VALUE(std::any_of(list.begin(), list.end(), [](const Field& f) { return f.storage == Storage::State; }),
-                      name(), ": state_dtype 'bfloat16' is for momenta, of which ", name(), " has none; leave it out");
+                      name(), ": state_dtype 'bfloat16' is for momenta, but ", name(), " has none; leave it out");
   }
   TORCH_CHECK_VALUE(!capturable() || can_be_captured(), name(), ": capturable is for ", kCapturable);
 }

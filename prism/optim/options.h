@@ -19,9 +19,9 @@ struct KernelRule;
 struct Momentum;
 class Options;
 
-// Which numbers an option takes, in the words of its error message.
+// The numbers that an option accepts.
 struct Range {
-  const char* words = nullptr;  // none: any value
+  const char* words = nullptr;  // for the error message; nullptr: any value
   double low = 0;
   double high = std::numeric_limits<double>::infinity();
   bool open_low = false, open_high = false;
@@ -35,12 +35,12 @@ inline constexpr Range kFraction = {.words = "from 0 to below 1", .high = 1, .op
 inline constexpr Range kUnit = {.words = "from 0 to 1", .high = 1};
 inline constexpr Range kCount = {.words = "1 or more", .low = 1};
 
-// One line of an options table. The table drives JSON, the checks of names, types and ranges, the keys of
-// configurations, documents and the Python signatures.
+// One line of an options table. The table drives JSON, the checks of names, types and ranges, configuration keys, the
+// documentation and the Python signatures.
 struct Option {
   std::string name;
-  std::string type;  // "number", "integer", "boolean", "integers", "pair", "coefficients", "schedule" or the words
-                     // allowed: "auto|left|…"
+  // "number", "integer", "boolean", "integers", "pair", "coefficients", "schedule", or the allowed words: "auto|left|…"
+  std::string type;
   std::string doc;
   Range range;
 
@@ -54,68 +54,69 @@ struct Option {
 
   std::ptrdiff_t offset_ = 0;  // of the member, from the start of its Options
   Json (*read_)(const void*) = nullptr;
-  bool (*write_)(void*, const Json&) = nullptr;  // false for a value of another type
+  bool (*write_)(void*, const Json&) = nullptr;  // returns false for a value of another type
   std::vector<double> (*numbers_)(const void*) = nullptr;
 };
 
-// How a parameter is seen as matrices: the rows of each part of a fused projection, and the fold of more dimensions.
+// How a parameter becomes matrices: the rows of each part of a fused projection, and how more dimensions are folded.
 struct Folding {
   at::IntArrayRef split;
   Fold fold = Fold::Auto;
 };
 
-// What a step shapes: for rules with momentum T, and the innovation D = G − M where the rule needs it; for the others
-// the gradient alone.
+// The input of `direction`. Rules with momentum have T, and the innovation D = G − M if they need it. For the others T
+// is the gradient.
 struct Operands {
   Tensor T, D = {};
 };
 
-// A rule: its options, its state fields and how a bucket of equally shaped parameters is updated. What is common to all
-// rules (the loop, decay, learning rate, the write to the weights, saving and loading) exists once, in the engine:
+// A rule: its options, its state fields and the update of a bucket of equally shaped parameters. The engine does what
+// all rules share: the loop, decay, learning rate, the write to the weights, saving and loading.
 //   G ← gradient (−gradient with `maximize`);  X = operands(G);  U = direction(X);  W ← (1 − lr·weight_decay)·W − lr·U
 class Options : public torch::optim::OptimizerOptions {
  public:
   // The lower-case name of the rule: "prism", "adamw", …
   virtual std::string name() const = 0;
 
-  // The state of one parameter of this shape. For matrix rules the shape is that of its matrices, (m, n) or (e, m, n).
+  // The state of one parameter of this shape. For matrix rules this is the shape of its matrices, (m, n) or (e, m, n).
   virtual std::vector<Field> fields(at::IntArrayRef shape) const = 0;
 
-  // Element by element: advances the momentum, and gives what `direction` works on. G (B, shape…) is float32 or float64
-  // and read-only; the state is advanced in place.
+  // Advances the momentum in place, element by element, and returns the input of `direction`. G (B, shape…) is float32
+  // or float64 and read-only.
   virtual Operands operands(const Tensor& G, State& state) const;
 
-  // The update before learning rate, from whole matrices; advances the rest of the state in place.
+  // Returns the update before the learning rate, from whole matrices. Advances the rest of the state in place.
   virtual Tensor direction(const Operands& operands, State& state) const = 0;
 
-  // Which parameters of a bucket the step to come leaves as they are, undecayed, while it advances their state:
-  // booleans (B). Undefined: none.
+  // Marks the parameters of a bucket whose weights the next step leaves unchanged, without decay, while it advances
+  // their state: booleans (B). Undefined: none.
   virtual Tensor rests(const State& state) const;
 
-  // Matrix rules take matrices only, folded and split; the others take any shape.
+  // Matrix rules take only matrices, folded and split; the others take any shape.
   virtual std::optional<Folding> folding() const { return std::nullopt; }
   bool takes_matrices() const { return folding().has_value(); }
 
-  // The momentum of the rules that shape one.
+  // The momentum settings; none for rules without momentum.
   virtual std::optional<Momentum> momentum_rule() const;
 
   // Torch's Adam, Adagrad and RMSprop add weight_decay·W to the gradient instead of decaying W.
   virtual bool couples_decay() const { return false; }
 
-  // The rule as the kernels of prism/cuda know it (kernel_rule.h); none where they have none for these settings.
+  // The description of this rule for the kernels of prism/cuda (kernel_rule.h); none if they do not support these
+  // settings.
   virtual std::unique_ptr<KernelRule> kernel_rule() const;
 
-  // Whether a step can be captured into a graph: the kernels take it and read nothing on the host.
+  // Returns true if a step can be captured into a graph: the kernels support it and read nothing from the host.
   bool can_be_captured() const;
 
-  // The spectra behind the last direction of a bucket of one, from its gradient and its state after the step; none for
-  // elementwise rules.
+  // The spectra of the last direction of a bucket with one entry, from its gradient and its state after the step; none
+  // for elementwise rules.
   virtual std::optional<Spectrum> spectrum(const Tensor& G, const State& state) const;
 
-  // Refuses impossible settings: numbers out of range here, combinations in the rules.
+  // Throws if a setting is impossible. The base checks the ranges of numbers; rules check combinations.
   virtual void check() const;
 
-  // Replaces defaults that are others inside Mixed; what was set stays.
+  // Replaces the defaults that differ inside Mixed. Options that were set stay.
   virtual void use_mixed_defaults() {}
 
   // The options that every rule has.
@@ -131,7 +132,7 @@ class Options : public torch::optim::OptimizerOptions {
   const std::vector<Option>& table() const { return table_; }
   const Option* find(std::string_view option) const;
   Json to_json() const;
-  void from_json(const Json& values);  // unknown names and wrong types are refused by name; then checks
+  void from_json(const Json& values);  // refuses unknown names and wrong types by name, then calls check()
   std::unique_ptr<Options> copy() const;
 
   double get_lr() const override { return lr(); }
@@ -139,11 +140,11 @@ class Options : public torch::optim::OptimizerOptions {
   void serialize(torch::serialize::OutputArchive& archive) const override;
 
  protected:
-  // Writes an option into the table, and gives the value its member starts from.
+  // Adds an option to the table and returns the initial value of its member.
   template <class T>
   T declare(const T& member, const char* option, T initial, Range range, const char* doc);
 
-  // Makes the table say what rules that couple their decay do with it.
+  // Changes the help of weight_decay in the table to that of coupled decay.
   void document_coupled_decay();
 
   void mark_set(const char* option) { set_.emplace_back(option); }
@@ -153,11 +154,11 @@ class Options : public torch::optim::OptimizerOptions {
   friend struct Option;
 
   std::vector<Option> table_;
-  std::vector<std::string> set_;  // options that were given, not left at their defaults
+  std::vector<std::string> set_;  // options that were set explicitly
 };
 
-// An option, written once: `options.name(value)` sets it, `options.name()` reads it. Used inside a class that has
-// `Self` and `self()`.
+// Declares an option: `options.name(value)` sets it, `options.name()` reads it. Use it inside a class that has `Self`
+// and `self()`.
 #define PRISM_OPTION_AS(specifier, T, option, initial, range, doc) \
  public:                                                           \
   Self& option(T value) {                                          \
@@ -172,8 +173,8 @@ class Options : public torch::optim::OptimizerOptions {
 
 #define PRISM_OPTION(T, option, initial, range, doc) PRISM_OPTION_AS(, T, option, initial, range, doc)
 
-// The base of every rule's options: those that all have, and what needs the type of the whole. Setters can be chained:
-// PrismOptions(0.02).gamma(2).weight_decay(0.1).
+// The base class of every rule's options: the options that all rules have, and code that needs the derived type.
+// Setters can be chained: PrismOptions(0.02).gamma(2).weight_decay(0.1).
 template <class Whole>
 class OptionsOf : public Options {
  public:

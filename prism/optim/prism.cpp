@@ -9,7 +9,7 @@
 namespace prism {
 namespace {
 
-// The covariance state of one side: the pair that `covariance` names is defined, the other is not.
+// The covariance state of one side. Only the pair that `covariance` selects is defined.
 struct NoiseState {
   Covariance average;
   Sketch sketch;
@@ -45,7 +45,7 @@ Tensor gamma_factor(const PrismState& state, const PrismOptions& options, const 
   return per_entry(options.gamma_schedule()(state.step), like).to(like.scalar_type());
 }
 
-// Ĉ ← β₂ᵏĈ + (1−β₂ᵏ)DᵀD of both sides.
+// Updates Ĉ ← β₂ᵏĈ + (1−β₂ᵏ)DᵀD on both sides.
 void update(PrismState& state, const Tensor& D, const PrismOptions& options) {
   if (D.numel() == 0) return;
   const double kept = std::pow(options.covariance_beta(), static_cast<double>(options.covariance_every()));
@@ -67,13 +67,13 @@ std::vector<Tensor*> tensors_of(PrismState& state) {
   return list;
 }
 
-// Which entries are refreshed at this step, as indices: those of a bucket may have missed gradients, and so count
-// differently. `step` is counted already.
+// The indices of the entries to refresh at this step. The counts within a bucket differ if some entries had steps
+// without a gradient. `step` already includes this step.
 Tensor due(const Tensor& step, const PrismOptions& options) {
   return step.sub(1).remainder(options.covariance_every()).eq(0).nonzero().flatten();
 }
 
-// The update of the entries that are due.
+// Updates the entries that are due.
 void refresh(PrismState& state, const Tensor& D, const PrismOptions& options) {
   if (options.covariance_every() == 1) return update(state, D, options);
   const Tensor entries = due(state.step, options);
@@ -85,14 +85,14 @@ void refresh(PrismState& state, const Tensor& D, const PrismOptions& options) {
   for (size_t i = 0; i < whole.size(); ++i) whole[i]->index_copy_(0, entries, *refreshed[i]);
 }
 
-// The steps t that Ĉ stands for: k for each refresh, so that t is rounded up to a multiple of k.
+// The number of steps t that Ĉ covers: k for each refresh, so t is rounded up to a multiple of k.
 Tensor steps_covered(const PrismState& state, const PrismOptions& options) {
   const Tensor t = state.step.to(at::kDouble);
   const auto every = static_cast<double>(options.covariance_every());
   return every == 1 ? t : t.div(every).ceil_().mul_(every);
 }
 
-// Ĉ/(1 − β₂ᵗ); nothing for a side that has no state.
+// Returns Ĉ/(1 − β₂ᵗ); nothing for a side without state.
 Covariance current(const NoiseState& noise, const PrismState& state, const PrismOptions& options) {
   if (!noise.average.C.defined() && !noise.sketch.F.defined()) return {};
   Covariance covariance = noise.average.C.defined() ? noise.average : sketch_covariance(noise.sketch);
@@ -119,7 +119,7 @@ Tensor shaped(const Operands& operands, const PrismState& state, const PrismOpti
   return shape_with_covariance(operands.T, left, right, options.shaping());
 }
 
-// Whether this step needs the innovation D.
+// Returns true if this step needs the innovation D.
 bool needs_innovation(const PrismState& state, const PrismOptions& options) {
   if (options.covariance() == CovarianceKind::Instant) return options.gamma() > 0;
   return options.covariance_every() == 1 || due(state.step, options).numel() > 0;

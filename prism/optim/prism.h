@@ -8,23 +8,23 @@ namespace prism {
 
 // PRISM (Yang 2025, Algorithm 1): Muon with the innovation D = G − M in the denominator. For each matrix (m, n)
 //   M ← βM + (1−β)G;   D = G − M;   T = M, or (1−β)G + βM with Nesterov
-//   O = T (TᵀT + γ²DᵀD)^(−1/2)                 right; left and both sides: shaping.h
+//   O = T (TᵀT + γ²DᵀD)^(−1/2)                 right side; for left and both sides see shaping.h
 //   W ← (1 − lr·λ)W − lr·scale(m, n)·O
-// The paper stacks M and does not say how Nesterov enters; T here is our reading. On step 1 the zero-started momentum
-// damps the update by 1/√(1 + (γβ/(1−β))²), 0.0526 for the paper's values (0.1021 with Nesterov); `bias_correction`
-// makes step 1 Muon's.
+// The paper stacks M and does not say how Nesterov enters; T is our reading. Momentum starts at zero, which damps the
+// update of step 1 by 1/√(1 + (γβ/(1−β))²): 0.0526 for the paper's values (0.1021 with Nesterov). With
+// `bias_correction` step 1 is that of Muon.
 class PrismOptions : public MomentumOptions<PrismOptions> {
  public:
   PrismOptions(double lr = 0.02) : MomentumOptions(lr, /*weight_decay=*/0) {}  // NOLINT: as torch's options
 
   PRISM_OPTION(double, gamma, 1, kNotNegative, "damping γ ≥ 0 of noisy directions; 0 is Muon");
   PRISM_OPTION(Schedule, gamma_schedule, {}, kAny, "γ as a function of the step: a factor from 0 to 1");
-  PRISM_OPTION(Side, side, Side::Auto, kAny, "whose Gram matrix shapes; auto is the shorter side, long the other");
+  PRISM_OPTION(Side, side, Side::Auto, kAny, "side of the Gram matrix; auto: the shorter side, long: the other");
   PRISM_OPTION(CovarianceKind, covariance, CovarianceKind::Instant, kAny,
                "instant: of this step; ema: a dense average; sketch: a low-rank stream");
   PRISM_OPTION(double, covariance_beta, 0.99, kFraction, "β₂ of the averaged covariances");
-  PRISM_OPTION(int64_t, covariance_every, 1, kCount, "steps from refresh to refresh of the averaged covariances");
-  PRISM_OPTION(int64_t, rank, 64, kCount, "of the sketch; above the matrix's side it means that side");
+  PRISM_OPTION(int64_t, covariance_every, 1, kCount, "steps between two refreshes of the averaged covariances");
+  PRISM_OPTION(int64_t, rank, 64, kCount, "rank of the sketch; at most the side of the matrix is used");
 
  public:
   std::string name() const override { return "prism"; }

@@ -8,7 +8,7 @@
 
 namespace prism {
 
-// What there is to say of an optimizer.
+// The names and the summary of an optimizer.
 struct OptimizerInfo {
   std::string name;        // "tikhonovmuon": in options and configurations
   std::string class_name;  // "TikhonovMuon", here and in Python
@@ -17,13 +17,14 @@ struct OptimizerInfo {
 };
 const std::vector<OptimizerInfo>& optimizers();
 
-// The lower-case names of all of them.
+// The lower-case names of all optimizers.
 const std::vector<std::string>& optimizer_names();
 
-// The options of an optimizer, its defaults overridden by JSON: make_options("prism", {{"lr", 0.02}, {"gamma", 2}}).
+// Creates the options of an optimizer from JSON; missing keys keep their defaults:
+// make_options("prism", {{"lr", 0.02}, {"gamma", 2}}).
 std::unique_ptr<Options> make_options(const std::string& name, const Json& values = Json::object());
 
-// An optimizer from its lower-case name. Mixed is built from two of make_options.
+// Creates an optimizer from its lower-case name. To create Mixed, call make_options twice.
 std::unique_ptr<Optimizer> make_optimizer(const std::string& name, const Parameters& parameters,
                                           const Json& values = Json::object());
 

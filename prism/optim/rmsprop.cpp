@@ -16,7 +16,7 @@ Tensor RMSpropOptions::direction(const Operands& operands, State& state) const {
   Tensor v = state["square_avg"].mul_(alpha()).addcmul_(G, G, 1 - alpha());
   if (centered()) {
     const Tensor g = state["grad_avg"].lerp_(G, 1 - alpha());
-    v = v.addcmul(g, g, -1).clamp_min_(0);  // rounding may take it below zero
+    v = v.addcmul(g, g, -1).clamp_min_(0);  // rounding can make it negative
   }
   const Tensor X = G / v.sqrt().add_(eps());
   return momentum() > 0 ? state["momentum_buffer"].mul_(momentum()).add_(X) : X;

@@ -5,7 +5,7 @@
 namespace prism {
 
 // torch.optim.RMSprop (Tieleman & Hinton 2012), element by element; weight decay is added to the gradient:
-//   v ← αv + (1−α)G²;  centered: g ← αg + (1−α)G, v − g² stands for v;  X = G / (√v + ε);
+//   v ← αv + (1−α)G²;  centered: g ← αg + (1−α)G, v − g² replaces v;  X = G / (√v + ε);
 //   momentum: b ← μb + X;  U = b or X
 class RMSpropOptions : public OptionsOf<RMSpropOptions> {
  public:

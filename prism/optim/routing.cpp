@@ -16,13 +16,14 @@
 namespace prism {
 namespace {
 
-// Heads: by a name that is used for nothing else, wherever it stands; by a common one where no block is around it.
+// Heads: a name used for nothing else counts anywhere; a common name counts only outside numbered blocks.
 constexpr const char* kHeads = R"((^|\.)((?!conv_)(\w+_)?head(_\w+)?|embed_out|unembed\w*)\.weight$)"
                                R"(|^((model|decoder|transformer|net|(\w+_)?heads?)\.)*)"
                                R"((fc|fc_out|logits|to_logits|out|output|score|(?!pre_)(\w+_)?classifier)\.weight$)";
 
-// Tables, by the name of the module that holds the weight or of the parameter itself, not of what is around them: the
-// matrices of an `embedder` or of a `position_ffn` are hidden ones. Patch embeddings, which read the input, go along.
+// Tables, by the name of the module that holds the weight or of the parameter itself, not of the modules around them:
+// the matrices of an `embedder` or of a `position_ffn` are hidden matrices. Patch embeddings, which read the input,
+// count as tables.
 constexpr const char* kEmbeddings =
     R"((^|\.)((?!un)\w*embed|\w*embeds|\w*embeddings?|(\w+_)?emb|embed_(in|tokens?|words?|types?|segments?|pos|positions?))"
     R"(|\w*embedding_table|wte|wpe|shared|pos|positions?|relative_attention_bias)(\.weight)?$)"
@@ -40,7 +41,7 @@ std::string below(const std::string& name) {
 constexpr std::array<std::string_view, 4> kWrappers = {"module", "_orig_mod", "_fsdp_wrapped_module",
                                                        "_checkpoint_wrapped_module"};
 
-// "module." and the like where a name begins with one, else nothing.
+// The wrapper prefix ("module." and the like) at the start of a name; empty if there is none.
 std::string_view wrapper_of(std::string_view name) {
   const std::string_view first = name.substr(0, name.find('.'));
   const bool wraps =
@@ -67,10 +68,10 @@ bool is_matrix(const std::string& name, at::IntArrayRef shape) {
   return shape.size() == 2 && shape[0] > 1 && shape[1] > 1 && (name == "weight" || name.ends_with(".weight"));
 }
 
-// Whether a parameter takes vectors of this size: a norm, or a matrix or convolution of that many columns.
+// Returns true if a parameter takes vectors of this size: a norm, or a matrix or convolution with that many columns.
 bool takes(const std::string& name, at::IntArrayRef shape, int64_t size) {
   if (shape.size() < 2) return shape.size() == 1 && shape[0] == size && !name.ends_with("bias");
-  const bool stacked = shape.size() == 3 && !name.ends_with("weight");  // experts; else a convolution
+  const bool stacked = shape.size() == 3 && !name.ends_with("weight");  // experts; otherwise a convolution
   return shape[1] == size || (stacked && shape[2] == size);
 }
 
@@ -88,7 +89,7 @@ std::vector<std::regex> compiled(const Rules& rules) {
   return patterns;
 }
 
-// The first rule for this name and shape, not counting those for the last matrix; rules.size() where there is none.
+// The first rule for this name and shape, ignoring rules for the last matrix; rules.size() if there is none.
 size_t first_match(const Rules& rules, const std::vector<std::regex>& patterns, const std::string& name,
                    at::IntArrayRef shape) {
   const auto dimensions = std::count_if(shape.begin(), shape.end(), [](int64_t size) { return size != 1; });
@@ -102,8 +103,9 @@ size_t first_match(const Rules& rules, const std::vector<std::regex>& patterns, 
   return r;
 }
 
-// The place of the last matrix that no rule before r took, if nothing takes what it gives and it is not all there is.
-// What an earlier rule sent where r sends it (a table, a depthwise convolution) takes nothing, but for norms.
+// The index of the last matrix that no rule before r took, if nothing takes its output and it is not the only matrix.
+// Parameters that earlier rules sent to the optimizer of r (tables, depthwise convolutions) count as taking nothing,
+// except for norms.
 std::optional<size_t> output_layer(const Rules& rules, const std::vector<Routing::Line>& lines, size_t r) {
   const auto counts = [&](const Routing::Line& line) {
     return line.rule > r || line.shape.size() == 1 || rules[line.rule].options->name() != rules[r].options->name();
@@ -129,7 +131,7 @@ int64_t elements(at::IntArrayRef shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
 
-// Columns on the screen: UTF-8 continuation bytes take none.
+// Columns on the screen: UTF-8 continuation bytes do not count.
 size_t width(const std::string& text) {
   return static_cast<size_t>(
       std::count_if(text.begin(), text.end(), [](unsigned char c) { return (c & 0xC0) != 0x80; }));
@@ -163,7 +165,8 @@ Rules default_rules(const Options& matrices, const Options& rest,
 }
 
 std::vector<std::string> plain_names(std::vector<std::string> names) {
-  // Around the whole model first: then a model with a submodule called `module` has the same names wrapped and plain.
+  // Remove wrappers around the whole model first: a model with a submodule called `module` then has the same names
+  // wrapped and plain.
   const auto shared = [&] {
     const std::string_view wrapper = names.empty() ? std::string_view() : wrapper_of(names.front());
     const bool all =
@@ -189,12 +192,12 @@ Routing::Routing(Rules rules, const Parameters& parameters) : rules_(std::move(r
   for (size_t p = 0; p < parameters.size(); ++p) {
     const auto& name = parameters.names[p];
     TORCH_CHECK(!name.ends_with("_flat_param"), "routing: '", name,
-                "' is a flat parameter of FullyShardedDataParallel: one vector in which no matrix can be seen; use "
+                "' is a flat parameter of FullyShardedDataParallel, which hides the matrices in one vector; use "
                 "DistributedDataParallel");
     const auto shape = parameters.tensors[p].sizes();
     lines_.push_back({name, shape.vec(), first_match(rules_, patterns, plain[p], shape)});
   }
-  // A head that is known by name keeps that label.
+  // A head that was recognized by name keeps that label.
   const auto goes_there = [&](const Line& line, size_t r) {
     return line.rule < rules_.size() && rules_[line.rule].options->name() == rules_[r].options->name();
   };

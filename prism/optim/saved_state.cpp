@@ -40,7 +40,7 @@ std::string some(const std::set<std::string>& names) {
   return names.size() <= kShown ? text : text + " and " + std::to_string(names.size() - kShown) + " more";
 }
 
-// Which group of the file each parameter was in.
+// The saved group of each parameter.
 std::map<std::string, size_t> groups_by_parameter(const Json& header) {
   std::map<std::string, size_t> groups;
   for (size_t g = 0; g < header.at("groups").size(); ++g) {
@@ -64,7 +64,7 @@ void check_same_names(const std::map<std::string, size_t>& saved, const std::vec
   TORCH_CHECK_VALUE(extra.empty(), who, ": the saved state has ", some(extra), ", which this optimizer does not have");
 }
 
-// The saved group of all parameters of a group.
+// The one saved group that holds all parameters of a group.
 size_t source_of(const Engine::Group& group, const std::map<std::string, size_t>& saved_group, const Json& header,
                  const std::string& who) {
   const auto& first = group.names.front();
@@ -112,7 +112,7 @@ std::vector<Engine::Restored> Engine::restore(const Snapshot& snapshot, const st
   const auto saved_group = groups_by_parameter(header);
   check_same_names(saved_group, groups_, who);
 
-  // Everything is made beside the present state first, so that a mismatch changes nothing.
+  // Build everything beside the present state first, so that a mismatch changes nothing.
   std::vector<Restored> restored;
   std::vector<std::vector<Bucket>> buckets;
   const std::map<std::string, Tensor> tensors(snapshot.tensors.begin(), snapshot.tensors.end());

@@ -14,7 +14,7 @@ class OutputArchive;
 
 namespace prism {
 
-// Optimizer state as plain values: what save writes and load reads.
+// Optimizer state as plain values, written by save and read by load.
 struct Snapshot {
   Json header;                                          // groups with options and parameter names
   std::vector<std::pair<std::string, Tensor>> tensors;  // "state.<parameter>.<field>", and counters

@@ -15,7 +15,8 @@ at::Tensor clamp01(const at::Tensor& x) { return x.clamp(0.0, 1.0); }
 double cosine(double x) { return std::cos(x); }
 at::Tensor cosine(const at::Tensor& x) { return x.cos(); }
 
-// How far t is from `begin` to `end`, within [0, 1]. Branch-free in t, so that one text serves numbers and tensors.
+// The position of t between `begin` and `end`, within [0, 1]. It has no branches on t, so the same code serves numbers
+// and tensors.
 template <class Real>
 Real progress(const Real& t, int64_t begin, int64_t end) {
   const double length = static_cast<double>(std::max<int64_t>(end - begin, 1));

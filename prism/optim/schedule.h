@@ -9,8 +9,7 @@ namespace prism {
 
 enum class ScheduleKind { Constant, Cosine, Linear, WarmupStableDecay };
 
-// A factor of the peak value as a pure function of the step t = 1, 2, … (so a checkpoint holds the step and nothing
-// else):
+// A factor of the peak value as a pure function of the step t = 1, 2, …, so a checkpoint only needs the step:
 //   warm-up   t/warmup for t ≤ warmup, in front of every kind
 //   constant  1
 //   cosine    from 1 to floor along half a cosine over warmup … total
@@ -28,7 +27,7 @@ struct Schedule {
   at::Tensor operator()(const at::Tensor& t) const;  // element by element, in float64, without leaving the device
 
   bool is_constant_one() const { return kind == ScheduleKind::Constant && warmup == 0; }
-  void check(const std::string& who) const;  // refuses what cannot be
+  void check(const std::string& who) const;  // throws if a setting is impossible
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 

@@ -14,9 +14,9 @@ struct SOAPState {
   Tensor L, R, P, Q;  // (B, …, m, m) and (B, …, n, n)
 };
 
-// The basis of A for the entries of the bucket where `first` or `due` holds: from nothing at their first step, else one
-// power step from the one before. A power step settles columns in their order, so they are sorted first, as the authors
-// do; v follows along `side`, its dimension of this basis.
+// Computes the basis of A for the entries of the bucket where `first` or `due` is true: by eigh at their first step,
+// then by one power step from the previous basis. A power step converges column by column in their order, so the
+// columns are sorted first, as the authors do. v is sorted along `side`, the dimension that belongs to this basis.
 void refresh_basis(Tensor& basis, const Tensor& A, Tensor& v, int64_t side, const Tensor& first, const Tensor& due) {
   if (const Tensor index = first.nonzero().squeeze(-1); index.numel() > 0)
     basis.index_copy_(0, index, eigenbasis(A.index_select(0, index)));

@@ -6,15 +6,16 @@
 namespace prism {
 
 // SOAP (Vyas et al. 2024): Adam in the eigenbasis of Shampoo's averages. For each matrix (m, n), t = 0, 1, …
-//   t = 0: only the basis is made, W stays and does not decay. Then, in the basis of earlier gradients,
+//   t = 0: only computes the basis; W stays and does not decay. Then, in the basis of earlier gradients,
 //   M ← β₁M + (1−β₁)G;   v ← β₂v + (1−β₂)(PᵀGQ)²;   U = P [ (PᵀMQ/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε) ] Qᵀ
 //   L ← β_s L + (1−β_s)GGᵀ;   R ← β_s R + (1−β_s)GᵀG
 //   P, Q: eigenbases of L and R, by eigh at t = 0, then every `refresh` steps by one QR power step from their columns
-//         sorted by qᵀLq (qᵀRq), largest first, v along with them
-// A gradient never meets the basis it made: there PᵀGQ is diagonal, and Adam would make whole steps of the rounding
-// noise beside the diagonal. M is kept in the coordinates of the weights (the authors rotate it), so a refresh cannot
-// mix two bases. It is float32 whatever `state_dtype`: where gradients have low rank, the rounding of a 16-bit M along
-// the other directions would be divided by a v that knows no rounding, and make updates of 10⁴ times the rate.
+//         sorted by qᵀLq (qᵀRq), largest first; v is sorted with them
+// A gradient is never used in the basis made from itself: there PᵀGQ is diagonal, and Adam would take full-size steps
+// along the rounding noise beside the diagonal. M is kept in the coordinates of the weights (the authors rotate it), so
+// a refresh cannot mix two bases. It is float32 whatever `state_dtype`: if gradients have low rank, the rounding errors
+// of a 16-bit M along the other directions would be divided by a v without them, and give updates of 10⁴ times the
+// rate.
 class SOAPOptions : public MatrixOptions<SOAPOptions> {
  public:
   SOAPOptions(double lr = 3e-3) : MatrixOptions(lr, /*weight_decay=*/0.01) {}  // NOLINT: as torch's options

@@ -6,14 +6,14 @@ namespace prism {
 
 double scale_factor(ScaleRule rule, at::IntArrayRef shape);
 
-// The rules built on a polar factor: how it is computed.
+// The options of every rule built on a polar factor: how it is computed.
 template <class Self>
 class SpectralOptions : public MatrixOptions<Self> {
   PRISM_OPTION(Solver, solver, Solver::Gram, kAny,
                "gram: Newton-Schulz on the Gram matrix; stacked: on the matrix itself; exact: float64 SVD");
   PRISM_OPTION(Coefficients, coefficients, "jordan", kAny,
                "jordan, you, polar_express, minimax9, converged, or one list of numbers per step");
-  PRISM_OPTION(int64_t, steps, 0, kAny, "Newton-Schulz steps; 0 is the length of the set, more repeats the last");
+  PRISM_OPTION(int64_t, steps, 0, kAny, "Newton-Schulz steps; 0: the length of the set, more repeat the last");
 
  public:
   PolarOptions polar() const {
@@ -32,14 +32,14 @@ class SpectralOptions : public MatrixOptions<Self> {
     coefficients_ = coefficients;
   }
 
-  // Refuses coefficients and steps where `why` nothing would use them.
+  // Throws if coefficients or steps are set although nothing uses them; `why` says why.
   void check_no_iteration(const std::string& why) const {
     TORCH_CHECK_VALUE(steps() == 0 && coefficients() == Self().coefficients(), this->name(), ": ", why,
                       "; leave out coefficients and steps");
   }
 };
 
-// Momentum and what becomes of the update, as plain values: what the functions below need of a rule.
+// The settings of a rule that the functions below need: momentum, scale and normalization, as plain values.
 struct Momentum {
   double beta = 0.95;
   bool nesterov = true;
@@ -51,27 +51,27 @@ struct Momentum {
 
 struct MomentumState {
   Tensor M;           // (B, …, m, n)
-  Tensor step;        // (B), undefined where nothing depends on it
+  Tensor step;        // (B); undefined if nothing depends on it
   Tensor row_moment;  // (B, …, m, 1): v of Normalize::Rows, else undefined
 };
 MomentumState momentum_state(const State& state);
 std::vector<Field> momentum_fields(at::IntArrayRef shape, const Momentum& momentum, bool counts_steps);
 
-// What is shaped and what it is compared with: T, and the prediction M of the gradient (D = G − M).
+// The matrix T to shape, and the prediction M that the gradient is compared with (D = G − M).
 struct Signal {
   Tensor T, M;
 };
 
-// M ← βM + (1−β)G in place, then the signal.
+// Updates M ← βM + (1−β)G in place, then returns the signal.
 Signal advance(const Tensor& G, MomentumState& state, const Momentum& momentum);
 
-// T = M, or (1−β)G + βM with Nesterov. With bias correction M/(1−βᵗ) stands for M in both.
+// T = M, or (1−β)G + βM with Nesterov. With bias correction, M/(1−βᵗ) replaces M in both.
 Signal signal(const Tensor& G, const MomentumState& state, const Momentum& momentum);
 
-// The update scale(m, n)·O, its rows normalized where the rule says so, which advances the state.
+// Returns the update scale(m, n)·O. Normalizes its rows first if the rule asks for it, which advances the state.
 Tensor finished(Tensor O, MomentumState& state, const Momentum& momentum);
 
-// The rules with momentum.
+// The options of every rule with momentum.
 template <class Self>
 class MomentumOptions : public SpectralOptions<Self> {
   PRISM_OPTION(double, momentum, 0.95, kFraction, "β of the momentum M ← βM + (1−β)G");
@@ -80,7 +80,7 @@ class MomentumOptions : public SpectralOptions<Self> {
   PRISM_OPTION(ScaleRule, scale, ScaleRule::Moonlight, kAny,
                "moonlight: 0.2·√max(m, n); spectral: √max(1, m/n); none: 1");
   PRISM_OPTION(Normalize, normalize, Normalize::None, kAny,
-               "rows: divide each output row by the root mean of its squares over steps");
+               "rows: divide each output row by the root of a running mean of its squares");
   PRISM_OPTION(double, row_beta, 0.95, kFraction, "β₂ of that mean");
 
  public:
@@ -101,12 +101,12 @@ class MomentumOptions : public SpectralOptions<Self> {
  protected:
   using SpectralOptions<Self>::SpectralOptions;
 
-  // Whether something of this rule depends on the number of steps taken.
+  // Returns true if this rule depends on the number of steps taken.
   virtual bool counts_steps() const { return bias_correction(); }
 
   Momentum rule() const { return {momentum(), nesterov(), bias_correction(), scale(), normalize(), row_beta()}; }
 
-  // The update from O.
+  // Returns the update computed from O.
   Tensor finish(const Tensor& O, const State& state) const {
     MomentumState momentum_of_bucket = momentum_state(state);
     return finished(O, momentum_of_bucket, rule());

@@ -3,13 +3,12 @@
 #include "prism/optim/optimizer.h"
 #include "prism/optim/spectral.h"
 
-// Spectral descent without momentum (Carlson et al. 2015). The polar factor is Polar Express's rather than Jordan's:
-// the nuclear norm is only as good as the factor it is taken from.
+// Spectral descent without momentum (Carlson et al. 2015). The polar factor is computed with the Polar Express
+// coefficients instead of Jordan's: the nuclear norm is only as accurate as the factor it is computed from.
 
 namespace prism {
 
-// sharp(X) = ‖X‖_*·UVᵀ for X = UΣVᵀ: the steepest descent direction under the spectral norm, with the length that goes
-// with it.
+// sharp(X) = ‖X‖_*·UVᵀ for X = UΣVᵀ: the direction and length of steepest descent under the spectral norm.
 Tensor sharp(const Tensor& X, const PolarOptions& options);
 
 // Stochastic spectral descent: W ← (1 − lr·λ)W − lr·sharp(G). No state.

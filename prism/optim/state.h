@@ -11,7 +11,7 @@ namespace prism {
 
 using at::Tensor;
 
-// In which type a state field is kept.
+// The type in which a state field is stored.
 //   State    the `state_dtype` option: momenta and second moments
 //   Compute  float32 (float64 for float64 weights), whatever the option: covariances and bases are useless in 16 bits
 //   Counter  float32, one number per parameter: step counts, powers of two
@@ -30,7 +30,7 @@ class State {
  public:
   void add(std::string name, Tensor stack) { fields_.emplace_back(std::move(name), std::move(stack)); }
 
-  // The stack of that name; undefined where the options ask for no such field.
+  // The stack of that name; undefined if the options need no such field.
   Tensor operator[](std::string_view name) const {
     for (const auto& [key, stack] : fields_) {
       if (key == name) return stack;

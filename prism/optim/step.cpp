@@ -1,13 +1,13 @@
 // A step, from top to bottom:
 //   collect    the gradients, all checked before any weight changes
-//   guard      whether this step may change anything, decided on the device
-//   operands   M ← βM + (1−β)G and what is shaped, element by element
-//              ── from here on whole matrices: where they are spread over processes, operands go to their owners ──
-//   shape      the update U, from operands and the rest of the state
-//              ── and U comes back ──
+//   guard      decides, on the device, if this step may change anything
+//   operands   M ← βM + (1−β)G and the matrices to shape, element by element
+//              ── `shape` needs whole matrices: with several processes, operands are sent to their owners here ──
+//   shape      the update U, from the operands and the rest of the state
+//              ── and U is sent back ──
 //   write      W ← (1 − lr·λ)W − lr·U
-// The last three are done for a bucket at a time, here in plain ATen or by the kernels of prism/cuda (cuda_step.cpp),
-// whose stages have the same names.
+// The last three run one bucket at a time, here in plain ATen or in the kernels of prism/cuda (cuda_step.cpp), whose
+// stages have the same names.
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_add.h>
@@ -71,8 +71,8 @@ void Engine::check_capture(const Gradients& gradients) const {
     const Group& group = groups_[g];
     if (group.buckets.empty() || !is_capturing(group.buckets.front().device)) continue;
     TORCH_CHECK(group.options->capturable(), group.options->name(),
-                ": a step can be captured into a graph with capturable=True, without which its learning rate would "
-                "stay as it is now");
+                ": capturing a step into a graph needs capturable=True; without it the graph would keep the present "
+                "learning rate");
     for (size_t p = 0; p < gradients[g].size(); ++p) {
       TORCH_CHECK(gradients[g][p].defined(), group.options->name(), ": '", group.names[p],
                   "' has no gradient; a graph captured now would never update it");
@@ -82,7 +82,8 @@ void Engine::check_capture(const Gradients& gradients) const {
 
 // ---- guard
 
-// Whether the step goes on, and a boolean on the device that cancels it there; undefined where nobody asks.
+// Returns false if the step is canceled on the host, and a boolean on the device that is false if it is canceled there;
+// undefined if there is nothing to check.
 std::pair<bool, Tensor> Engine::guard(const Gradients& gradients, const StepRequest& request) {
   std::vector<Tensor> present;
   bool guarded = false;
@@ -122,8 +123,8 @@ void Engine::step_group(Group& group, const std::vector<Tensor>& gradients, cons
     Bucket& bucket = group.buckets[b];
     TORCH_CHECK(!options.capturable() || !bucket.device.is_cuda() || !has_gradient(bucket, gradients), options.name(),
                 ": capturable needs contiguous float32, bfloat16 or float16 parameters of one GPU, float32 state, and "
-                "polynomials of degree 5 or 9; those of shape ",
-                at::IntArrayRef(bucket.shape), " and type ", bucket.type, " are not such");
+                "polynomials of degree 5 or 9; parameters of shape ",
+                at::IntArrayRef(bucket.shape), " and type ", bucket.type, " do not meet this");
     const auto here = [&](const Tensor& value) { return value.defined() ? value.to(bucket.device) : value; };
     step_bucket(options, bucket, group.parameters, gradients,
                 {.lr = inputs.lr, .apply = here(inputs.apply), .grad_scale = here(inputs.grad_scale)});
@@ -132,10 +133,10 @@ void Engine::step_group(Group& group, const std::vector<Tensor>& gradients, cons
 
 namespace {
 
-// ---- operands: what they are made from
+// ---- operands
 
 // The entries of a bucket that have gradients, and the state to compute with: the stacks themselves, or copies of the
-// active entries in the type of computation.
+// active entries in the type to compute in.
 struct Work {
   Bucket active;
   Tensor indices;  // of the active entries; undefined: all
@@ -153,9 +154,8 @@ Work open_work(const Options& options, const Bucket& bucket, const std::vector<T
   if (present.empty()) return work;
   if (present.size() < bucket.entries.size())
     work.indices = at::tensor(present, at::TensorOptions().dtype(at::kLong)).to(bucket.device);
-  // Kept in another type than that of computation; counters and masters are used as they are.
   const auto compute = compute_type(options, bucket.type);
-  std::set<std::string> foreign;
+  std::set<std::string> foreign;  // fields stored in another type; counters and masters are used as they are
   for (const auto& field : options.fields(bucket.shape)) {
     if (field.storage != Storage::Counter && bucket.state[field.name].scalar_type() != compute)
       foreign.insert(field.name);
@@ -188,19 +188,19 @@ void close_work(const Work& work, Bucket& bucket, const Tensor& apply) {
 
 // ---- write
 
-// The master of each element, or its 16-bit weight where that is no longer the rounded master: someone wrote the weight
-// since the last step (loaded a checkpoint, swapped in averaged weights), and a stale master would undo it. Decided
-// element by element, so that it needs no reduction and no wait, and takes a change of any part.
+// Returns the master of each element, or its 16-bit weight if that is no longer the rounded master: the user wrote the
+// weight since the last step (loaded a checkpoint, swapped in averaged weights), and a stale master would undo it. This
+// is decided element by element: it needs no reduction and no wait, and any part of a weight may change.
 Tensor current_master(const Tensor& master, const Tensor& weight) {
   return at::where(master.to(weight.scalar_type()).eq(weight), master, weight.to(master.scalar_type()));
 }
 
-// W ← (1 − lr·λ)W − lr·U. In float32 at least: 16-bit weights are rounded once, at the end. An undefined weight is
-// passed over.
+// Writes W ← (1 − lr·λ)W − lr·U, at least in float32: 16-bit weights are rounded once, at the end. Skips undefined
+// weights.
 void write(const std::vector<Tensor>& weights, at::ScalarType weight_type, Tensor U, const Tensor& master,
            const Tensor& lr, double decay) {
   const auto type = U.scalar_type();
-  // A rate on the host enters as a number; one on the device must not be looked at.
+  // A rate on the host is used as a number. One on the device must not be read here: that would wait for the device.
   at::Scalar rate = 1;
   at::Scalar keep = 1;
   Tensor device_keep;
@@ -237,7 +237,7 @@ void write(const std::vector<Tensor>& weights, at::ScalarType weight_type, Tenso
   }
 }
 
-// Leaves out the weights that a rule lets rest at this step.
+// Removes the weights that the rule leaves unchanged at this step.
 void leave_resting(std::vector<Tensor>& weights, const Tensor& rests) {
   if (!rests.defined()) return;
   const Tensor host = rests.cpu();
@@ -266,7 +266,8 @@ void step_bucket(const Options& options, Bucket& bucket, const std::vector<Tenso
   Tensor U = options.direction(operands, state);
   TORCH_INTERNAL_ASSERT(U.sizes() == G.sizes());
 
-  if (guarded) U = at::where(inputs.apply, U, at::zeros_like(U));  // 0/0 of a cancelled step times lr = 0 is not 0
+  // In a canceled step U may hold NaN, and NaN times lr = 0 is not 0.
+  if (guarded) U = at::where(inputs.apply, U, at::zeros_like(U));
   const Tensor lr = guarded ? inputs.lr.to(bucket.device) * inputs.apply : inputs.lr;
   write(weights, bucket.type, U, state["master"], lr, options.couples_decay() ? 0 : decay);
   close_work(work, bucket, inputs.apply);

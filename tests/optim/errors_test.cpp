@@ -77,7 +77,7 @@ TEST(Messages, RefuseImpossibleOptions) {
        "prism: covariance_beta is for covariance 'ema' and 'sketch', got covariance 'instant'; leave it out"},
       {"shampoo",
        {{"state_dtype", "bfloat16"}},
-       "shampoo: state_dtype 'bfloat16' is for momenta, of which shampoo has none; leave it out"},
+       "shampoo: state_dtype 'bfloat16' is for momenta, but shampoo has none; leave it out"},
       {"prism",
        {{"solver", "stacked"}, {"covariance", "ema"}},
        "prism: solver 'stacked' needs covariance 'instant', got 'ema'; use solver 'gram' or 'exact'"},
@@ -188,13 +188,13 @@ TEST(Messages, RefuseOptionsThatGiveStateAnotherShape) {
   Prism whole(one(W));
   static_cast<PrismOptions&>(whole.param_groups()[0].options()).split({2, 4});
   EXPECT_MESSAGE(whole.step(),
-                 "prism: 'w' had parts of shape [6, 4] when its state was made and has others now; set split and fold "
-                 "when the optimizer is made");
+                 "prism: 'w' must keep parts of shape [6, 4], for which its state was created; set split and fold when "
+                 "you create the optimizer");
   Prism sided(one(W), PrismOptions().covariance(CovarianceKind::Ema).side(Side::Left));
   static_cast<PrismOptions&>(sided.param_groups()[0].options()).side(Side::Right);
   EXPECT_MESSAGE(sided.step(),
                  "state 'covariance' of 'w' is of shape [6, 6], but its present options ask for [4, 4]; set options "
-                 "that change the shape of state when the optimizer is made");
+                 "that change the shape of state when you create the optimizer");
 }
 
 TEST(Options, ThatBeginToNeedStateMakeIt) {

@@ -227,8 +227,8 @@ TEST(Routing, DoesNotDependOnWrappers) {
 TEST(Routing, RefusesFlatParameters) {
   EXPECT_EQ(
       message_of([] { label("_fsdp_wrapped_module._flat_param", {4096}); }),
-      "routing: '_fsdp_wrapped_module._flat_param' is a flat parameter of FullyShardedDataParallel: one vector in "
-      "which no matrix can be seen; use DistributedDataParallel");
+      "routing: '_fsdp_wrapped_module._flat_param' is a flat parameter of FullyShardedDataParallel, which hides the "
+      "matrices in one vector; use DistributedDataParallel");
 }
 
 TEST(Routing, PrintsItsTable) {
