@@ -1,6 +1,6 @@
 #pragma once
 
-// What kernels share whose blocks each take a piece of one of several arrays.
+// Helpers for kernels in which each block takes a piece of one of several arrays.
 
 #include <cstdint>
 #include <cstring>
@@ -8,7 +8,7 @@
 
 namespace prism::cuda {
 
-// The array that a block belongs to: the last whose first block does not come after it.
+// The array that a block belongs to: the last one whose first block does not come after it.
 template <class FirstBlock>
 __device__ int array_of_block(int arrays, int block, const FirstBlock& first_block) {
   int low = 0, high = arrays - 1;
@@ -19,7 +19,7 @@ __device__ int array_of_block(int arrays, int block, const FirstBlock& first_blo
   return low;
 }
 
-// What the lane `offset` further on has.
+// The value of the lane `offset` lanes further on.
 template <class T>
 __device__ T from_lane_after(const T& mine, int offset) {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % sizeof(uint32_t) == 0);
@@ -31,7 +31,7 @@ __device__ T from_lane_after(const T& mine, int offset) {
   return result;
 }
 
-// The values of a block's threads merged by merge(T& a, const T& b), in a fixed order; valid in thread 0.
+// Merges the values of a block's threads with merge(T& a, const T& b), in a fixed order. Valid in thread 0.
 template <int Threads, class T, class Merge>
 __device__ T merged_in_block(T mine, const Merge& merge) {
   __shared__ T warps[Threads / 32];

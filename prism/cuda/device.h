@@ -1,7 +1,7 @@
 #pragma once
 
-// What measurements need of a device. Torch-free, as launch.h is; in a build without CUDA names are empty and there are
-// no graphs.
+// Device names and graphs, for measurements. Free of torch headers, like launch.h. In a build without CUDA, names are
+// empty and creating a graph throws.
 
 #include <functional>
 #include <string>
@@ -10,10 +10,10 @@ namespace prism::cuda {
 
 std::string device_name(int device);  // "NVIDIA H200"
 
-// Launches that were recorded once, to be launched again as one piece. They must not allocate and not wait.
+// Launches that are recorded once and replayed as one. They must neither allocate nor wait.
 class Graph {
  public:
-  // Records what `launches` puts on the stream, which is not the default one; nothing runs yet.
+  // Records what `launches` puts on the stream, which must not be the default one. Nothing runs yet.
   Graph(void* stream, const std::function<void()>& launches);
   ~Graph();
   Graph(const Graph&) = delete;

@@ -22,7 +22,7 @@ struct Launch {
   bool maximize;
 };
 
-// What one parameter's elements have in common.
+// The values that all elements of one parameter share.
 struct Common {
   float grad_factor, coupled_decay;
   Write write;
@@ -46,7 +46,7 @@ __device__ Common read_common(const Launch& launch, const Vector& vector) {
   return common;
 }
 
-// U for one element; advances its state.
+// Returns U for one element and advances its state.
 template <Elementwise Kind>
 __device__ float direction(float g, float (&state)[3], const bool (&has)[3], const ElementwiseRule& rule,
                            const Common& common) {

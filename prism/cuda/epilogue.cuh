@@ -1,6 +1,6 @@
 #pragma once
 
-// What the two product kernels do with a finished sum.
+// How both product kernels finish a sum.
 
 #include <cuda_bf16.h>
 
@@ -25,7 +25,7 @@ __device__ inline Write read_write(const Rates& rates) {
   return {static_cast<float>(1 - lr * rates.weight_decay), static_cast<float>(lr)};
 }
 
-// A number of an epilogue with its factor for a matrix, where it has one.
+// A number of an epilogue times its factor for a matrix, if it has one.
 __device__ inline float factor(float value, const float* of, int matrix) {
   return of == nullptr ? value : value * of[matrix];
 }
@@ -48,8 +48,8 @@ __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
   return __float2bfloat16_rn(x);
 }
 
-// The master, or its 16-bit weight where that is no longer the rounded master: someone wrote the weight since the last
-// step, and a stale master would undo it.
+// Returns the master, or its 16-bit weight if that is no longer the rounded master: the user wrote the weight since the
+// last step, and a stale master would undo it.
 template <class T>
 __device__ inline float current_master(float master, T weight) {
   const float rounded = to_float(weight);

@@ -37,7 +37,7 @@ __device__ inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
       "r"(parity)
       : "memory");
 }
-// A barrier of `threads` threads of the block; 0 is __syncthreads'.
+// Waits at a barrier of `threads` threads of the block; id 0 is the barrier of __syncthreads.
 __device__ inline void named_barrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
@@ -51,7 +51,7 @@ __device__ inline uint32_t cluster_rank() {
 __device__ inline void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-// Arrives at the barrier of the same place in block `rank`.
+// Arrives at the barrier at the same address in block `rank`.
 __device__ inline void barrier_arrive_at(uint64_t* barrier, uint32_t rank) {
   asm volatile(
       "{\n"
@@ -63,8 +63,8 @@ __device__ inline void barrier_arrive_at(uint64_t* barrier, uint32_t rank) {
       : "memory");
 }
 
-// Copies one box of a tensor map to shared memory; the barrier counts its bytes. What lies outside the tensor arrives
-// as zero.
+// Copies one box of a tensor map to shared memory; the barrier counts its bytes. Elements outside the tensor arrive as
+// zero.
 __device__ inline void load_box(const CUtensorMap* map, void* destination, uint64_t* barrier, int x, int y, int z) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::
@@ -72,7 +72,7 @@ __device__ inline void load_box(const CUtensorMap* map, void* destination, uint6
       "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z)
       : "memory");
 }
-// The same into both blocks of the cluster, at the same place, counted by the barrier of each.
+// Copies one box to the same address in both blocks of the cluster; the barrier of each counts its bytes.
 __device__ inline void load_box_for_both(const CUtensorMap* map, void* destination, uint64_t* barrier, int x, int y,
                                          int z) {
   constexpr uint16_t kBoth = 3;
@@ -82,24 +82,25 @@ __device__ inline void load_box_for_both(const CUtensorMap* map, void* destinati
       "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z), "h"(kBoth)
       : "memory");
 }
-// Copies a box of shared memory to the tensor; what lies outside it is not written. The thread that stores also waits.
+// Copies a box of shared memory to the tensor. Elements outside the tensor are not written. The thread that calls this
+// must also wait for it.
 __device__ inline void store_box(const CUtensorMap* map, const void* source, int x, int y, int z) {
   asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
                "r"(shared_address(source)), "r"(x), "r"(y), "r"(z)
                : "memory");
 }
 __device__ inline void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-// The sources of all but the last `Pending` groups may be overwritten.
+// Waits until the sources of all but the last `Pending` groups may be overwritten.
 template <int Pending = 0>
 __device__ inline void store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory");
 }
 __device__ inline void store_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
-// What a thread wrote to shared memory becomes visible to the copy engine.
+// Makes a thread's writes to shared memory visible to the copy engine.
 __device__ inline void store_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// A kernel launched to follow another closely may begin before that has ended: it waits before it reads anything, and
-// lets its own follower begin as soon as there is room.
+// With programmatic dependent launch, a kernel may begin before the previous one has ended. It must wait before it
+// reads anything. It lets its own follower begin as soon as there is room.
 __device__ inline void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 __device__ inline void let_next_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
@@ -119,23 +120,23 @@ __device__ inline void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
 }
 
-// Where a matrix lies in shared memory, in rows of 128 bytes with their 16-byte pieces exchanged as TMA's 128-byte
-// swizzle does it. Along k: each row holds 64 inner indices, groups of 8 rows follow each other. Down k: each row holds
-// 64 outer indices of one inner index; the next 64 outer indices lie `chunk` bytes on.
+// Describes a matrix in shared memory, in rows of 128 bytes whose 16-byte pieces are permuted by TMA's 128-byte
+// swizzle. Along k: each row holds 64 inner indices; groups of 8 rows follow each other. Down k: each row holds 64
+// outer indices of one inner index; the next 64 outer indices lie `chunk` bytes further on.
 __device__ inline uint64_t descriptor(uint32_t address, int chunk) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
   constexpr uint64_t kEightRows = uint64_t{1024 >> 4} << 32;
   return kSwizzle128 | kEightRows | static_cast<uint64_t>(chunk >> 4) << 16 | (address & 0x3FFFF) >> 4;
 }
 
-// Sixteen bytes to shared memory, on their way while the thread goes on; and its wait for all of its own.
+// Starts an asynchronous 16-byte copy to shared memory. copy_wait waits for all copies of this thread.
 __device__ inline void copy_piece(uint32_t destination, const void* source) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(destination), "l"(source) : "memory");
 }
 __device__ inline void copy_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-// Four 8×8 blocks of 16-bit elements between the registers of a warp and rows of 16 bytes in shared memory, plain or
-// transposed.
+// Copy four 8×8 blocks of 16-bit elements between the registers of a warp and rows of 16 bytes in shared memory, plain
+// or transposed.
 __device__ inline void store_blocks(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
                "r"(c), "r"(d)
@@ -154,15 +155,15 @@ __device__ inline void load_blocks(uint32_t address, uint32_t& a, uint32_t& b, u
                : "memory");
 }
 
-// The transpose of an 8×8 block of 16-bit elements in the registers of a warp.
+// Transposes an 8×8 block of 16-bit elements in the registers of a warp.
 __device__ inline uint32_t transposed(uint32_t a) {
   uint32_t result = 0;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(a));
   return result;
 }
 
-// a − b that stays where it is written: from branches that differ only in the registers they read, the compiler would
-// take it out and copy the registers instead.
+// Returns a − b, computed exactly here: if branches differ only in the registers they read, the compiler would move the
+// subtraction out of them and copy registers instead.
 __device__ inline float subtract_here(float a, float b) {
   float difference;
   asm("sub.rn.f32 %0, %1, %2;" : "=f"(difference) : "f"(a), "f"(b));
@@ -186,7 +187,7 @@ __device__ inline float subtract_here(float a, float b) {
 #define PRISM_NAMES_3                                                                            \
   "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
   "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-// The numbers of the operands follow those of the sums.
+// In the assembly, the operands are numbered after the sums.
 #define PRISM_WGMMA(columns, names, a, b, adds, a_down, b_down, ...)         \
   asm volatile(                                                              \
       "{\n"                                                                  \
@@ -201,8 +202,8 @@ __device__ inline float subtract_here(float a, float b) {
       : __VA_ARGS__                                                          \
       : "l"(A), "l"(B), "r"(static_cast<int>(add)), "n"(A_down), "n"(B_down))
 
-// d (64×Columns over the 128 threads of a warpgroup, the first of its numbers) ← A·Bᵀ + d, or A·Bᵀ alone, for 16 inner
-// indices.
+// Computes d ← A·Bᵀ + d, or A·Bᵀ alone, for 16 inner indices. d is 64×Columns over the 128 threads of a warpgroup, in
+// the first elements of the array.
 template <int Columns, bool A_down, bool B_down>
 __device__ inline void wgmma(float (&d)[128], uint64_t A, uint64_t B, bool add) {
   if constexpr (Columns == 64) {

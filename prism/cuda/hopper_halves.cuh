@@ -1,15 +1,14 @@
 #pragma once
 
-// What the product kernel does with finished sums that become fp16 matrices, plain or mirrored. Part of
-// product_hopper.cu.
+// How the product kernel finishes sums that become fp16 matrices, plain or mirrored. Part of product_hopper.cu.
 
 #include "prism/cuda/hopper_tiles.cuh"
 
 namespace prism::cuda {
 namespace {
 
-// The place of a thread's sums in its warpgroup's 64×256: sums[4j + 2h + e] is row `row + 8h`, column `8j + column +
-// e`.
+// The position of a thread's sums in its warpgroup's 64×256 tile: sums[4j + 2h + e] is in row `row + 8h` and column
+// `8j + column + e`.
 struct Place {
   int row, column;
 };
@@ -26,8 +25,8 @@ __device__ __forceinline__ float2 unpacked(uint32_t pair) {
   return __half22float2(reinterpret_cast<const __half2&>(pair));
 }
 
-// A strip of 64×64 in shared memory: rows of 128 bytes with their 16-byte pieces exchanged as the copy engine's swizzle
-// does it.
+// The offset of a 16-byte piece in a strip of 64×64 in shared memory: rows of 128 bytes whose pieces are permuted by
+// the copy engine's swizzle.
 __device__ __forceinline__ uint32_t piece(int row, int eight) { return row * 128 + ((eight ^ row % 8) << 4); }
 
 // The address of this lane's row of the four 8×8 blocks at columns 8j and 8(j + 1) of the warp's sixteen rows.
@@ -40,11 +39,13 @@ __device__ __forceinline__ uint32_t transposed_address(const void* strip, int j)
   return hopper::shared_address(strip) + piece((j + block / 2) * 8 + lane % 8, warp * 2 + block % 2);
 }
 
-// How a strip is written: as it is; so and mirrored, from the second of two places; on the diagonal, so that right of
-// it stands what lies left of it.
+// How a strip is written.
+//   None    as it is
+//   Beside  as it is, and mirrored from the second of two buffers
+//   Within  on the diagonal: the part left of the diagonal is mirrored to its right
 enum class Mirror { None, Beside, Within };
 
-// Stores a strip into the first of two places.
+// Stores a strip into the first of two buffers.
 __device__ __forceinline__ void store_strip(const uint32_t (&v)[16], Mirror mirror, uint8_t (*strips)[kChunk]) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x % kGroup / 32;
 #pragma unroll
@@ -56,7 +57,8 @@ __device__ __forceinline__ void store_strip(const uint32_t (&v)[16], Mirror mirr
         hopper::store_blocks_transposed(transposed_address(strips[1], j), b[0], b[1], b[2], b[3]);
       continue;
     }
-    // Blocks left of the diagonal go to both places, those right of it aside, and those on it are mirrored here.
+    // Blocks left of the diagonal go to both buffers, those right of it are set aside, and those on it are mirrored
+    // here.
     const int right = lane % 4 * 2 - lane / 4;  // columns from the diagonal of a block to the first of the two values
     const int row = warp * 2 + lane / 8 % 2, column = lane / 16;
 #pragma unroll
@@ -77,11 +79,11 @@ struct Part {
   int matrix, row0, column0;
 };
 
-// It as pairs of fp16 in registers, placed as the sums are: first C1, then the result, until it is written.
+// A part as pairs of fp16 in registers, in the order of the sums: first C1, then the result, until it is written.
 using Pairs = uint32_t[64];
 
-// Strips are worked on in a loop, since all of them unrolled would not fit the instruction cache. Registers have no
-// index, so here the strips are told apart.
+// Calls a function with the index of a strip as a constant: registers cannot be indexed at run time. Strips are
+// processed in a loop, because unrolled code for all of them would not fit the instruction cache.
 template <class Function>
 __device__ __forceinline__ void for_strip(int strip, Function&& function) {
   switch (strip) {
@@ -125,7 +127,7 @@ __device__ __forceinline__ void write_pairs(const Pairs& pairs, int strip, const
   write_strip(v, &stack.high, stack, part.matrix, part.row0, column0, strips, group);
 }
 
-// Begins to copy a strip of C1. What lies outside is taken from inside; nobody uses it.
+// Starts to copy a strip of C1. Out-of-range reads are clamped to the last row and column; their values are not used.
 __device__ __forceinline__ void fetch_C1(const Stack& stack, int matrix, int row0, int column0, const void* strip) {
   const Epilogue& e = stack.epilogue;
   const int thread = threadIdx.x % kGroup;
@@ -150,7 +152,7 @@ __device__ __forceinline__ void take_C1(Pairs& pairs, int strip, const void* fro
   });
 }
 
-// C1 comes in three parts: two strips are called for; they are taken and the others called for; those are taken.
+// C1 is loaded in three parts: request two strips; take them and request the other two; take those.
 constexpr int kPartsOfC1 = 3;
 __device__ __forceinline__ void bring_C1(Pairs& pairs, int part, const Stack& stack, int matrix, int row0, int column0,
                                          uint8_t (*strips)[kChunk], int group) {
@@ -171,7 +173,8 @@ __device__ __forceinline__ void bring_C1(Pairs& pairs, int part, const Stack& st
   }
 }
 
-// v ← v + beta·C, C ← v where it is written, for a strip. These matrices are averaged covariances: rare, so plainly.
+// Adds beta·C to v, and writes v to C if asked, for a strip. These matrices are averaged covariances. They are rare, so
+// the code is simple.
 __device__ __forceinline__ void add_float32(float (&v)[32], const Launch& launch, const Epilogue& e, int matrix, int n,
                                             int row0, int column0) {
   const Place mine = place();
@@ -190,7 +193,7 @@ __device__ __forceinline__ void add_float32(float (&v)[32], const Launch& launch
   }
 }
 
-// What a tile needs of its stack's epilogue, read once.
+// The factors of a tile's epilogue, read once.
 struct Factors {
   float alpha, c1, diagonal;
   bool adds;
@@ -200,9 +203,9 @@ __device__ __forceinline__ Factors read_factors(const Stack& stack, int matrix) 
   return {factor(e.alpha, e.alpha_of, matrix), factor(e.c1, e.c1_of, matrix), e.diagonal, e.C1 != nullptr};
 }
 
-// v = alpha·P + c1·C1 + beta·C + diagonal·I, in the place of the sums, and its fp16 half in pairs, where C1 was. Most
-// strips need only a part of it, and instructions are what everything waits for here: hence the branches, taken by all
-// threads alike.
+// Computes v = alpha·P + c1·C1 + beta·C + diagonal·I in place of the sums, and its fp16 half in pairs, in place of C1.
+// The number of instructions limits the speed here, and most strips need only some of the terms: hence the branches,
+// which all threads take alike.
 template <Result Kind>
 __device__ __forceinline__ void finish_sums(float (&sums)[128], Pairs& pairs, const Factors& f, const Launch& launch,
                                             const Stack& stack, int matrix, int row0, int column0) {
@@ -236,7 +239,7 @@ __device__ __forceinline__ void finish_sums(float (&sums)[128], Pairs& pairs, co
   }
 }
 
-// Writes what the fp16 halves of a finished tile leave out.
+// Writes the low halves of a finished tile: what its fp16 values leave out.
 __device__ __forceinline__ void write_lows(const float (&sums)[128], const Pairs& pairs, const Stack& stack, int matrix,
                                            int row0, int column0, uint8_t (*strips)[kChunk], int group) {
 #pragma unroll 1
@@ -255,8 +258,8 @@ __device__ __forceinline__ void write_lows(const float (&sums)[128], const Pairs
   }
 }
 
-// Forms and finishes the tiles of fp16 results. A finished tile is written, and C1 brought for the next, while the next
-// one's product is formed.
+// Computes and finishes the tiles of fp16 results. While the product of the next tile is computed, the finished tile is
+// written and C1 is loaded for the next.
 template <bool A_down, bool B_down, Result Kind>
 __device__ __forceinline__ void multiply_tiles(const Launch& launch, Shared& shared, int group, int rank) {
   Ring ring;
@@ -265,7 +268,7 @@ __device__ __forceinline__ void multiply_tiles(const Launch& launch, Shared& sha
   auto* strips = shared.strips[group];
   for (int round = 0;; ++round) {
     const int index = index_of(round);
-    const bool more = index < launch.tiles;  // after the last one there is only writing to be done
+    const bool more = index < launch.tiles;  // after the last tile only writes remain
     const Tile tile = more ? find_tile(launch, index, rank) : Tile{};
     const Stack& stack = launch.stacks[tile.stack];
     const int row0 = group == 0 ? tile.row[0] : tile.row[1];

@@ -1,6 +1,6 @@
 #pragma once
 
-// How the product kernel for compute capability 9.0 cuts its work into tiles, brings their operands to shared memory
+// How the product kernel for compute capability 9.0 divides its work into tiles, loads their operands to shared memory
 // and multiplies them. Part of product_hopper.cu.
 
 #include "prism/cuda/epilogue.cuh"
@@ -9,7 +9,7 @@
 namespace prism::cuda {
 namespace {
 
-constexpr int kRows = 128, kColumns = 256, kDepth = 64;  // of a block's tile, and of the inner indices of one stage
+constexpr int kRows = 128, kColumns = 256, kDepth = 64;  // of a block's tile; inner indices of one stage
 constexpr int kStages = 4;
 constexpr int kGroup = 128;  // threads of a warpgroup
 constexpr int kStrip = 64;   // a warpgroup's rows, and the columns it finishes at a time
@@ -33,7 +33,7 @@ struct Stack {
   int rows, columns;
   int depths[2];  // stages of each term; 0 for none
   bool symmetric;
-  bool square;  // the columns' operand is the rows'
+  bool square;  // both operands are the same matrix
   Epilogue epilogue;
 };
 
@@ -44,12 +44,12 @@ struct Launch {
   Rates rates;
 };
 
-// Whether the copy engine can take a matrix.
+// Returns true if the copy engine can access a matrix.
 __host__ __device__ inline bool can_be_mapped(const void* data, int columns, int size) {
   return reinterpret_cast<uintptr_t>(data) % 16 == 0 && columns * size % 16 == 0;
 }
 
-// What becomes of the sums: fp16 matrices; the same with a float32 matrix added or written; weights.
+// The kind of result: fp16 matrices; fp16 matrices with a float32 matrix added or written; weights.
 enum class Result { Halves, Float32, Weights };
 
 template <Result>
@@ -62,13 +62,13 @@ struct Parameters<Result::Weights> {
   CUtensorMap weights[kMaxMatrices];  // or their masters
 };
 
-// Of a block: the rows of its two warpgroups, 64 each, and the columns of both.
+// The tile of a block: the rows of its two warpgroups, 64 each, and the columns of both.
 struct Tile {
   int stack, matrix;
   int row[2], column;
 };
 
-// A symmetric result is covered by the tiles on and below the diagonal.
+// The number of tiles on and below the diagonal, which cover a symmetric result.
 __host__ __device__ int triangle(int rows) { return rows * (rows + 1) / 2; }
 
 __device__ __forceinline__ Tile find_tile(const Launch& launch, int index, int rank) {
@@ -82,8 +82,8 @@ __device__ __forceinline__ Tile find_tile(const Launch& launch, int index, int r
     return {s, matrix, {first, first + kStrip}, column * kColumns};
   };
   if (!stack.symmetric) return tile(index / stack.column_tiles, index % stack.column_tiles);
-  // On the diagonal the upper rows need fewer columns. Each block gets upper and lower ones, and these tiles, which
-  // take less time, are spread among the others so that every cluster gets some.
+  // On the diagonal, upper rows need fewer columns. Each block gets upper and lower rows. These tiles take less time,
+  // so they are spread among the others, and every cluster gets some.
   const int side = stack.column_tiles, before = (2 * index + side) / (side + 1);
   if (before < side && before * (side + 1) / 2 == index) {
     const int first = before * kColumns;
@@ -95,24 +95,25 @@ __device__ __forceinline__ Tile find_tile(const Launch& launch, int index, int r
   return tile(row, index - triangle(row - 1));
 }
 
-// The number of the tile that a cluster takes in a round. Every second round runs backwards: tiles are ordered by their
-// length, so whoever had the longest takes the shortest next.
+// The index of the tile that a cluster takes in a round. Every second round runs backward: tiles are ordered by length,
+// so the cluster that had the longest takes the shortest next.
 __device__ __forceinline__ int index_of(int round) {
   const int clusters = static_cast<int>(gridDim.x) / 2, mine = static_cast<int>(blockIdx.x) / 2;
   return round * clusters + (round % 2 == 0 ? mine : clusters - 1 - mine);
 }
 
-// Whether the rows' operand of a tile is part of the columns' and need not come itself.
+// Returns true if the rows' operand of a tile is part of the columns' operand, so that it need not be loaded.
 __device__ __forceinline__ bool shares_operand(const Stack& stack, const Tile& tile) {
   return stack.square && stack.symmetric && tile.row[0] < tile.column + kColumns;
 }
 
-// Whether a strip of 64×64 has something to be written: not outside, and not above the diagonal of a symmetric result.
+// Returns true if a strip of 64×64 must be written: it is not outside the result, nor above the diagonal of a symmetric
+// one.
 __device__ __forceinline__ bool is_needed(const Stack& stack, int row0, int column0) {
   return row0 < stack.rows && column0 < stack.columns && !(stack.symmetric && row0 < column0);
 }
 
-// Where the ring stands.
+// The position in the ring of stages.
 struct Ring {
   int stage = 0;
   uint32_t parity = 0;
@@ -121,7 +122,7 @@ struct Ring {
   }
 };
 
-// Both blocks have left the stage before either fills it again.
+// Signals that this warpgroup has finished with a stage. Neither block refills it until both have.
 __device__ __forceinline__ void release(Shared& shared, int stage) {
   hopper::barrier_arrive_at(&shared.empty[stage], 0);
   hopper::barrier_arrive_at(&shared.empty[stage], 1);
@@ -137,7 +138,7 @@ __device__ __forceinline__ void load_rows(const CUtensorMap* map, uint8_t (*A)[k
   }
 }
 
-// This block's half of the columns' operand, for both.
+// Loads this block's half of the columns' operand into both blocks.
 template <bool Down>
 __device__ __forceinline__ void load_columns(const CUtensorMap* map, uint8_t (*B)[kChunk], uint64_t* full,
                                              const Tile& tile, int k, int rank) {
@@ -170,15 +171,15 @@ __device__ __forceinline__ void load_tiles(const Launch& launch, Shared& shared,
   }
 }
 
-// The columns of a tile up to the last that a warpgroup's rows need, in strips: rows at the diagonal of a symmetric
-// result need none beyond it.
+// The number of strips of a tile that a warpgroup's rows need: in a symmetric result, rows need no columns beyond the
+// diagonal.
 __device__ __forceinline__ int needed_strips(const Stack& stack, const Tile& tile, int row0) {
   int strips = (stack.columns - tile.column + kStrip - 1) / kStrip;
   if (stack.symmetric) strips = min(strips, (row0 - tile.column) / kStrip + 1);
   return min(strips, kStrips);
 }
 
-// sums ← the products of one stage, added to what is there but for the first.
+// Adds the products of one stage to the sums; the first stage overwrites them.
 template <int Columns, bool A_down, bool B_down>
 __device__ __forceinline__ void multiply_stage(float (&sums)[128], uint64_t A, uint64_t B, bool first) {
   constexpr int kA16 = A_down ? 16 * 128 : 32,
@@ -196,9 +197,8 @@ __device__ __forceinline__ int chunk_of_rows(const Stack& stack, const Tile& til
   return shares_operand(stack, tile) ? kRows / 64 + (row0 - tile.column) / 64 : group;
 }
 
-// sums ← the product of the next `depth` stages, its first `strips` strips, of the rows in `chunk`. While the tensor
-// cores work on a stage, does some other work: `meanwhile` is called for each of its parts in turn, evenly over the
-// stages.
+// Computes the product of the next `depth` stages for the first `strips` strips and the rows in `chunk`. While the
+// tensor cores work on a stage, it calls `meanwhile` for the parts of some other work, spread evenly over the stages.
 template <bool A_down, bool B_down, class Meanwhile>
 __device__ __forceinline__ void multiply(float (&sums)[128], int strips, int depth, int chunk, Shared& shared,
                                          Ring& ring, int parts, Meanwhile&& meanwhile) {

@@ -1,19 +1,19 @@
 #pragma once
 
-// What the product kernel does with finished sums that update weights. Part of product_hopper.cu.
+// How the product kernel finishes sums that update weights. Part of product_hopper.cu.
 
 #include "prism/cuda/hopper_halves.cuh"
 
 namespace prism::cuda {
 namespace {
 
-// The singular values of an update are near 1 or below, so this much of it fits fp16 with room on both sides.
+// The factor of an update held in fp16. Its singular values are near 1 or below, so there is room on both sides.
 constexpr float kHeld = 1024;
 
-// Weights come and go in slices of 64 rows and 32 columns, one in each of two places.
+// Weights are loaded and stored in slices of 64 rows and 32 columns, in two buffers.
 constexpr int kSlices = kColumns / kSlice;
 
-// Where the weights of a matrix lie: in W, or in float32 masters of which W is a copy.
+// The weights of a matrix: W, or the float32 masters that W is a copy of.
 template <class T>
 struct Weights {
   T* W;
@@ -31,7 +31,7 @@ struct Weights {
     return master != nullptr ? can_be_mapped(master, columns, sizeof(float)) : can_be_mapped(W, columns, sizeof(T));
   }
 
-  // Two neighbours in a slice in shared memory, in rows as the copy engine's swizzle leaves them.
+  // Two adjacent weights in a slice in shared memory, with the copy engine's swizzle.
   template <class S>
   struct alignas(2 * sizeof(S)) Two {
     S x, y;
@@ -43,8 +43,8 @@ struct Weights {
     return *reinterpret_cast<Two<S>*>(slice + (row * kPieces + index) * 16 + column * sizeof(S) % 16);
   }
 
-  // W ← (1 − lr·λ)W − lr·scale·u of a slice in shared memory; u as the sums are placed. The slice is of masters where S
-  // is wider than T.
+  // Writes W ← (1 − lr·λ)W − lr·scale·u for a slice in shared memory; u is in the order of the sums. If S is wider than
+  // T, the slice holds masters.
   template <class S>
   __device__ __forceinline__ void update_slice(const uint32_t (&u)[8], float scale, const Write& write, int row0,
                                                int column0, uint8_t* slice) const {
@@ -54,7 +54,7 @@ struct Weights {
     const auto column_of = [&](int i) { return 8 * (i / 2) + mine.column; };
     const auto copy_of = [&](int i) { return W + offset(row0 + row_of(i), column0 + column_of(i)); };
     const auto inside = [&](int i) { return row0 + row_of(i) < rows && column0 + column_of(i) < columns; };
-    constexpr int kAhead = 4;  // copies read before the first is used: more would not fit the registers
+    constexpr int kAhead = 4;  // copies read before the first is used; more would not fit the registers
 #pragma unroll
     for (int first = 0; first < 8; first += kAhead) {
       Two<T> copies[kAhead];
@@ -78,7 +78,7 @@ struct Weights {
       }
     }
   }
-  // The same in device memory, for matrices that the copy engine cannot take.
+  // The same in device memory, for matrices that the copy engine cannot access.
   __device__ __forceinline__ void update_directly(const uint32_t (&u)[8], float scale, const Write& write, int row0,
                                                   int column0) const {
     const Place mine = place();
@@ -100,8 +100,8 @@ struct Weights {
   }
 };
 
-// Updates the weights of a tile that waits in registers, in parts: the first only calls for the first slice of weights,
-// each of the others updates a slice and calls for the next.
+// Updates the weights of a tile that waits in registers, in parts: the first part only requests the first slice of
+// weights; each of the others updates a slice and requests the next.
 constexpr int kPartsOfUpdate = kSlices + 1;
 template <class T>
 __device__ __forceinline__ void update_part(const Pairs& pairs, int part, const Parameters<Result::Weights>& parameters,
@@ -132,15 +132,15 @@ __device__ __forceinline__ void update_part(const Pairs& pairs, int part, const 
     }
   }
   if (leads && mapped && part < kSlices) {
-    hopper::store_wait_read<1>();  // the slice that was there has left
+    hopper::store_wait_read<1>();  // the previous slice has been stored
     uint64_t* arrived = &shared.arrived[group][part % 2];
     hopper::barrier_expect(arrived, kStrip * kSlice * (weights.master != nullptr ? 4 : sizeof(T)));
     hopper::load_box(map, shared.strips[group][part % 2], arrived, tile.column0 + part * kSlice, tile.row0, 0);
   }
 }
 
-// Forms the tiles of an update. A tile waits in registers, as fp16, until its weights are updated while the next one's
-// product is formed.
+// Computes the tiles of an update. A tile waits in registers, as fp16; its weights are updated while the product of the
+// next tile is computed.
 template <bool A_down, bool B_down, class T>
 __device__ __forceinline__ void update_tiles(const Parameters<Result::Weights>& parameters, Shared& shared, int group,
                                              int rank) {
@@ -152,7 +152,7 @@ __device__ __forceinline__ void update_tiles(const Parameters<Result::Weights>& 
   Part finished;
   for (int round = 0;; ++round) {
     const int index = index_of(round);
-    const bool more = index < launch.tiles;  // after the last one there are only weights to be updated
+    const bool more = index < launch.tiles;  // after the last tile only weights remain to be updated
     const Tile tile = more ? find_tile(launch, index, rank) : Tile{};
     const Stack& stack = launch.stacks[tile.stack];
     float sums[128];

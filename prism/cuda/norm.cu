@@ -1,5 +1,5 @@
-// Frobenius norms. Of a matrix in halves the high ones are enough: what they leave out is 2⁻¹¹ of an entry, and the
-// polynomials that need a norm leave a hundredth.
+// Frobenius norms. Only the high halves of a split matrix are read: they leave out 2⁻¹¹ of an entry, and the
+// polynomials that need a norm tolerate a hundredth.
 
 #include "prism/cuda/blocks.cuh"
 #include "prism/cuda/norm.h"
@@ -13,7 +13,7 @@ __device__ double block_sum(double mine) {
   return merged_in_block<kThreads>(mine, [](double& a, double b) { a += b; });
 }
 
-// A lane's part of the squares of a row up to the diagonal, those left of it twice.
+// A lane's part of the sum of squares of a row up to the diagonal; squares left of the diagonal count twice.
 __device__ float squares_of_row(const __half* row, int diagonal) {
   float sum = 0;
   for (int column = threadIdx.x % 32 * 8; column <= diagonal; column += 32 * 8) {

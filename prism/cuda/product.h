@@ -1,7 +1,7 @@
 #pragma once
 
-// Batched products of fp16 matrices with float32 accumulation, and what becomes of each result. One launch takes
-// several stacks of different shapes. Two kernels do it: product_hopper.cu for compute capability 9.0,
+// Batched products of fp16 matrices with float32 accumulation, and the epilogue of each result. One launch takes
+// several stacks of different shapes. There are two kernels: product_hopper.cu for compute capability 9.0,
 // product_portable.cu for 8.0 and everything else.
 
 #include <cuda_fp16.h>
@@ -29,22 +29,21 @@ struct Term {
   int k = 0;
 };
 
-// What becomes of the sums P(i, j).
+// How the sums P(i, j) become the result.
 //
-// A matrix: v = alpha·P + c1·C1 + beta·C + diagonal·I, stored as fp16, high = v and low = v − high, or as float32 into
-// C.
+// A matrix: v = alpha·P + c1·C1 + beta·C + diagonal·I, stored as fp16, high = v and low = v − high, or as float32 in C.
 //
-// Weights: W ← (1 − lr·λ)W − lr·scale·alpha·P, where alpha·P may be rounded to fp16 and is to be at most 64.
+// Weights: W ← (1 − lr·λ)W − lr·scale·alpha·P, where alpha·P may be rounded to fp16 and must be at most 64.
 //
-// alpha, c1 and beta may have a factor for each matrix. The powers of two by which fp16 operands are scaled are in
-// these numbers; they keep the entries that matter, and their low halves, within fp16's normal numbers.
+// alpha, c1 and beta may have a factor for each matrix. They include the powers of two by which fp16 operands are
+// scaled, which keep the entries that matter, and their low halves, within fp16's normal numbers.
 struct Epilogue {
   float alpha = 1;
   const float* alpha_of = nullptr;
 
   float c1 = 0, diagonal = 0;
   const float* c1_of = nullptr;
-  const __half* C1 = nullptr;  // of the pitch and stride of the outputs
+  const __half* C1 = nullptr;  // with the pitch and stride of the outputs
   __half *high = nullptr, *low = nullptr;
   int pitch = 0;
   int64_t stride = 0;
@@ -53,12 +52,12 @@ struct Epilogue {
   float beta = 1;
   const float* beta_of = nullptr;
 
-  bool weights = false;  // W and, where there are float32 masters, those, in the launch's tables
+  bool weights = false;  // W, and float32 masters if there are any, in the launch's tables
   float scale = 1;
   Real weight = Real::Float32;
   bool has_master = false;
 
-  int first = 0;  // of this stack's pointers in the tables
+  int first = 0;  // index of this stack's first pointer in the tables
 };
 
 // P(i, j) = Σ over the terms of Σ_k A(i, k)·B(j, k), for `count` pairs of matrices.
@@ -78,7 +77,7 @@ struct Pointers {
   float* master[kMaxMatrices];
 };
 
-// The numbers of a step as a kernel reads them.
+// The scalars of a step as a kernel reads them.
 struct Rates {
   Number lr;
   const bool* apply = nullptr;
@@ -88,7 +87,7 @@ struct Rates {
 cudaError_t launch_products(const std::vector<Product>& products, const Pointers& pointers, const Rates& rates,
                             int device, cudaStream_t stream);
 
-// Of one launch, all of the same kind: how operands lie, what becomes of the sums, the type of the weights.
+// Launch products of the same kind: the same layout of operands, kind of result and type of weights.
 cudaError_t launch_hopper(const Product* products, int count, const Pointers& pointers, const Rates& rates, int device,
                           cudaStream_t stream);
 cudaError_t launch_portable(const Product* products, int count, const Pointers& pointers, const Rates& rates,

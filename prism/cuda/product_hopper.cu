@@ -1,7 +1,8 @@
 // Products for compute capability 9.0. Clusters of two blocks stay on the multiprocessors and take tiles of 256×256 in
-// turn, 128 rows for each block. In a block one thread copies operands into a ring of shared-memory stages, ahead into
-// the next tile too; the columns' operand comes once for both blocks. Two warpgroups multiply, 64 rows each. What they
-// have multiplied they keep in registers, as fp16, and write it while the tensor cores work on the next tile.
+// turn, 128 rows for each block. In each block, one thread copies operands into a ring of shared-memory stages, ahead
+// of the computation and into the next tile; the columns' operand is loaded once for both blocks. Two warpgroups
+// multiply, 64 rows each. They keep their results in registers, as fp16, and write them while the tensor cores work on
+// the next tile.
 
 #include <algorithm>
 #include <array>
@@ -29,7 +30,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(3 * kGroup, 1)
   hopper::let_next_begin();
   hopper::wait_for_previous();
   const int rank = static_cast<int>(hopper::cluster_rank());
-  // Through a shuffle, so that the compiler knows it to be one number for a warp: without it registers are spilled.
+  // The shuffle tells the compiler that this is the same number for all threads of a warp; without it registers spill.
   const int group = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / kGroup, 0);
   if (group == 0) {
     hopper::fewer_registers<24>();
@@ -48,7 +49,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(3 * kGroup, 1)
 
 using EncodeTensorMap = decltype(&cuTensorMapEncodeTiled);
 
-// The driver's function, found without linking to the driver.
+// Finds the driver's function without linking to the driver.
 cudaError_t find_encoder(EncodeTensorMap* encode) {
   static EncodeTensorMap found = nullptr;
   if (found == nullptr) {
@@ -88,8 +89,8 @@ cudaError_t make_map(EncodeTensorMap encode, CUtensorMap* map, const void* data,
 
 int pieces(int size, int piece) { return (size + piece - 1) / piece; }
 
-// All the maps of a product, in boxes as the kernel takes them: 64 rows, 128 columns of the product, or 64 indices of k
-// down the columns; strips of 64.
+// Creates all maps of a product with the box sizes that the kernel uses: 64 rows, 128 columns of the product, or 64
+// indices of k down the columns; strips of 64.
 cudaError_t make_maps(EncodeTensorMap encode, Stack& stack, const Product& product) {
   cudaError_t error = cudaSuccess;
   const auto map = [&](CUtensorMap* target, const Operand& operand, int outer, int k, bool down, int box) {
@@ -132,7 +133,7 @@ cudaError_t make_stack(EncodeTensorMap encode, Stack& stack, const Product& prod
   return make_maps(encode, stack, product);
 }
 
-// The maps of a product's weights, or of their masters.
+// Creates the maps of a product's weights, or of their masters.
 cudaError_t map_weights(EncodeTensorMap encode, CUtensorMap* maps, const Product& product, const Pointers& pointers) {
   const Epilogue& e = product.epilogue;
   const bool float32 = e.has_master || e.weight == Real::Float32;
@@ -188,7 +189,7 @@ Kernel<Result::Weights> weight_kernel(Real type) {
   return product_kernel<A_down, true, Result::Weights, float>;
 }
 
-// Updates from the right, T·Q, and from the left, Qᵀ·T.
+// Runs updates from the right, T·Q, and from the left, Qᵀ·T.
 cudaError_t run_update(EncodeTensorMap encode, const Product* products, int count, const Launch& launch, int device,
                        cudaStream_t stream) {
   if (!products[0].B_down) return cudaErrorInvalidValue;
@@ -201,7 +202,7 @@ cudaError_t run_update(EncodeTensorMap encode, const Product* products, int coun
   return run(products[0].A_down ? weight_kernel<true>(type) : weight_kernel<false>(type), parameters, device, stream);
 }
 
-// Left Gram matrices and the iteration; right Gram matrices.
+// Runs left Gram matrices and the iteration, or right Gram matrices.
 template <Result Kind>
 cudaError_t run_matrices(const Product* products, const Launch& launch, int device, cudaStream_t stream) {
   if (products[0].A_down != products[0].B_down) return cudaErrorInvalidValue;
@@ -217,7 +218,7 @@ cudaError_t launch_hopper(const Product* products, int count, const Pointers& po
   EncodeTensorMap encode = nullptr;
   cudaError_t error = find_encoder(&encode);
   if (error != cudaSuccess) return error;
-  // The deepest tiles first: those that are over soon fill the gaps at the end.
+  // The deepest tiles come first: short ones fill the gaps at the end.
   std::array<const Product*, kMaxProducts> order{};
   for (int p = 0; p < count; ++p) order[p] = &products[p];
   const auto depth = [](const Product* product) { return product->terms[0].k * product->term_count; };

@@ -1,5 +1,5 @@
-// Products by the warp-wide matrix instructions that every device since compute capability 8.0 has: tiles of 64×64,
-// four warps of 32×32. Correct everywhere and fast nowhere.
+// Products with the warp-wide matrix instructions of every device since compute capability 8.0: tiles of 64×64, four
+// warps of 32×32. Correct on all of them, tuned for none.
 
 #include <mma.h>
 
@@ -9,7 +9,7 @@ namespace prism::cuda {
 namespace {
 
 constexpr int kTile = 64, kDepth = 32, kThreads = 128;
-constexpr int kPitch = kDepth + 8;  // of operands in shared memory, against bank conflicts
+constexpr int kPitch = kDepth + 8;  // of operands in shared memory; avoids bank conflicts
 constexpr int kSumPitch = kTile + 4;
 
 struct Launch {
@@ -26,7 +26,7 @@ union Shared {
   float sums[kTile][kSumPitch];
 };
 
-// A tile of an operand, [outer][inner], zero outside the matrix.
+// Loads a tile of an operand, [outer][inner], zero outside the matrix.
 __device__ void load(__half (&tile)[kTile][kPitch], const Operand& operand, int matrix, bool down, int outer0,
                      int outer, int k0, int k) {
   const __half* data = operand.data + matrix * operand.stride;

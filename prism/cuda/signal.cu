@@ -1,5 +1,5 @@
-// The elementwise part of the spectral step. Two passes over G and M, since the operands' power of two needs the
-// largest magnitude first.
+// The elementwise part of the spectral step. It makes two passes over G and M, because the power of two of the operands
+// depends on the largest magnitude.
 
 #include "prism/cuda/blocks.cuh"
 #include "prism/cuda/epilogue.cuh"
@@ -9,9 +9,9 @@ namespace prism::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kVector = 8;  // elements a thread takes at a time where rows allow it
+constexpr int kVector = 8;  // elements that a thread takes at a time if rows allow it
 
-// What is shaped and what it is compared with, for one element (prism/optim/spectral.h).
+// The momentum, the operand T and the innovation D of one element (prism/optim/spectral.h).
 struct Signal {
   float M, T, D;
 };
@@ -52,7 +52,7 @@ struct alignas(sizeof(T) * N) Pack {
   T x[N];
 };
 
-// Rows of eights, all pointers aligned: elements can be taken eight at a time, and the operands have no gaps.
+// Returns true if elements can be taken eight at a time: all pointers are aligned, and rows have multiples of eight.
 template <class T>
 __device__ bool takes_eights(const SignalMatrix& matrix) {
   const auto aligned = [](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; };
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kThreads) measure_kernel(const __grid_constant
   if (threadIdx.x == 0) launch.measures[blockIdx.x] = total;
 }
 
-// The power of two that takes the largest magnitude to 2¹³ … 2¹⁴: fp16 then loses nothing above 2⁻²⁸ of it.
+// The power of two that brings the largest magnitude to 2¹³ … 2¹⁴: fp16 then loses nothing above 2⁻²⁸ of it.
 __device__ double operand_power(double largest) {
   if (!(largest > 0)) return 1;
   int exponent = 0;
@@ -128,7 +128,7 @@ __device__ double nearest_power(double x) {
   return exp2(static_cast<double>(max(-126, min(126, exponent - (mantissa < 0.70710678118654752)))));
 }
 
-// The largest entry of a positive semidefinite matrix lies on its diagonal. Valid in thread 0.
+// Measures the diagonal, which holds the largest entry of a positive semidefinite matrix. Valid in thread 0.
 __device__ Measure diagonal_of(const float* C, int n) {
   Measure mine{0, 0, 0, 0};
   for (int i = threadIdx.x; i < n; i += kThreads) {
@@ -138,7 +138,7 @@ __device__ Measure diagonal_of(const float* C, int n) {
   return merged(mine);
 }
 
-// The factors of one matrix, from the sums over its blocks.
+// Computes the factors of one matrix from the sums over its blocks.
 __global__ void __launch_bounds__(kThreads) factor_kernel(const __grid_constant__ SignalLaunch launch) {
   const int index = blockIdx.x;
   const SignalMatrix& matrix = launch.matrices[index];
@@ -197,7 +197,7 @@ __device__ void store_eight(T* target, const float (&values)[kVector]) {
 template <class T>
 __global__ void __launch_bounds__(kThreads) advance_kernel(const __grid_constant__ SignalLaunch launch) {
   const int block =
-      launch.blocks - 1 - static_cast<int>(blockIdx.x);  // what was measured last may still be in the cache
+      launch.blocks - 1 - static_cast<int>(blockIdx.x);  // the blocks measured last may still be in the cache
   const int index = matrix_of_block(launch, block);
   const SignalMatrix& matrix = launch.matrices[index];
   const SignalRule rule = read_rule(launch, matrix);

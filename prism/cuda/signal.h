@@ -1,6 +1,6 @@
 #pragma once
 
-// From gradients and momenta to the operands of the Gram matrix, and the numbers that scale it.
+// Computes the operands of the Gram matrix, and their scales, from gradients and momenta.
 
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
@@ -9,13 +9,13 @@
 
 namespace prism::cuda {
 
-constexpr int kBlockElements = 8192;  // of one matrix, read by one block
+constexpr int kBlockElements = 8192;  // elements of a matrix that one block reads
 
 // One matrix.
 struct SignalMatrix {
   const void* G;
   float* M;
-  __half *T, *D;  // operands, rows of `pitch`; D null where the Gram takes none
+  __half *T, *D;  // operands, rows of `pitch`; D is null if the Gram matrix needs none
   const float* step;
   const float* gamma_factor;
   float *C, *C_scale;
@@ -24,9 +24,9 @@ struct SignalMatrix {
   int first_block;
 };
 
-// What each matrix's operands and products are multiplied by, arrays over the matrices of a chunk.
+// The factors of each matrix's operands and products, as arrays over the matrices of a chunk.
 struct SignalFactors {
-  float *T, *D;                   // operands: powers of two, γ included where D is
+  float *T, *D;                   // operands: powers of two; that of D includes γ
   float *gram_alpha, *gram_beta;  // R = alpha·TᵀT + beta·Ĉ, of trace 1
   float *mean_alpha, *mean_beta;  // Ĉ ← beta·Ĉ + alpha·DᵀD
   float* update;                  // O = update·TQ
@@ -52,13 +52,14 @@ struct SignalLaunch {
   SignalFactors factors;
 };
 
-// Largest magnitudes and sums of squares of T and D, and the factors from them. Changes no state but C_scale.
+// Finds the largest magnitudes and sums of squares of T and D, and computes the factors from them. Changes no state but
+// C_scale.
 cudaError_t launch_measure(const SignalLaunch& launch, cudaStream_t stream);
 
-// M ← βM + (1−β)G and the operands T and D in fp16.
+// Writes M ← βM + (1−β)G and the operands T and D in fp16.
 cudaError_t launch_advance(const SignalLaunch& launch, cudaStream_t stream);
 
-// step ← step + 1 for each of `count` counters.
+// Adds 1 to each of `count` step counters.
 cudaError_t launch_count(float* const* steps, int count, const bool* apply, cudaStream_t stream);
 
 }  // namespace prism::cuda
