@@ -21,11 +21,11 @@ struct ModelConfig {
   double rope_theta = 1e6;
   double rms_eps = 1e-6;
 
-  // Throws prism::Error that says which number does not fit which.
+  // Throws prism::Error if a size is out of range or two sizes do not match.
   void check() const;
 
-  int64_t parameters() const;         // all of them, a tied head counted once
-  int64_t matrix_parameters() const;  // those of the hidden matrices
+  int64_t parameters() const;         // number of all parameters; a tied head counts once
+  int64_t matrix_parameters() const;  // number of parameters in hidden matrices
 
   bool operator==(const ModelConfig&) const = default;
 };
@@ -36,7 +36,8 @@ enum class InitScale {
   kDepth,  // the same, but N(0, 0.02² / (2 · layers)) for the two projections that add to the residual stream
 };
 
-// A model of known size; its vocab is 0, for the caller to set. An unknown name is a prism::Error that lists the known.
+// Returns the sizes of a named model; the caller sets `vocab`, which is 0. Throws prism::Error that lists the known
+// names if `name` is not one of them.
 ModelConfig preset(std::string_view name);
 const std::vector<std::string>& preset_names();
 

@@ -60,8 +60,9 @@ struct Norm : Function<Norm> {
   }
 };
 
-// Rows of logits made at a time. Few enough to stay in cache (CPU) or to be no burden (CUDA), but so many that adding
-// to dH, which is read and written for each piece, costs little beside the products, and a multiple of their tiles.
+// The number of rows of logits computed at a time: few enough to stay in cache (CPU) or within little memory (CUDA),
+// but so many that updating dH, which is read and written for each piece, costs little beside the products. A multiple
+// of their tiles.
 int64_t piece_rows(const Tensor& h, int64_t vocab, at::ScalarType type) {
   const int64_t bytes = h.is_cpu() ? int64_t{1} << 23 : int64_t{1} << 30;
   const int64_t fit = bytes / static_cast<int64_t>(c10::elementSize(type)) / vocab / 128 * 128;
@@ -72,7 +73,7 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
   static Tensor forward(AutogradContext* ctx, const Tensor& h_any, const Tensor& H_any, const Tensor& targets,
                         at::ScalarType type, bool gradient) {
     const Tensor h = h_any.to(type), H = H_any.to(type);
-    // The gradient of a logit is rounded to the products' type anyway; a loss alone is made of exact sums.
+    // The gradient of a logit is rounded to the products' type anyway. If only the loss is needed, keep logits exact.
     const at::ScalarType logit_type = gradient ? type : at::kFloat;
     const int64_t rows = h.size(0), piece = piece_rows(h, H.size(0), logit_type);
     const double scale = 1.0 / static_cast<double>(rows);

@@ -22,7 +22,7 @@ using Json = nlohmann::ordered_json;
 void write_json(const fs::path& path, const Json& object) { io::write_file_atomically(path, object.dump(2) + "\n"); }
 
 Json tokenizer_config(const text::Tokenizer& tokenizer, const ModelConfig& config) {
-  Json object = {{"tokenizer_class", "PreTrainedTokenizerFast"},  // takes tokenizer.json as it is
+  Json object = {{"tokenizer_class", "PreTrainedTokenizerFast"},  // uses tokenizer.json as it is
                  {"model_max_length", config.context},
                  {"clean_up_tokenization_spaces", false},
                  {"add_prefix_space", false}};
@@ -42,7 +42,7 @@ Json generation_config(const text::Tokenizer& tokenizer) {
   return object;
 }
 
-// A folder under construction beside its final place; gone again unless it was committed.
+// A temporary folder beside its final path; removed unless it is committed.
 class NewFolder {
  public:
   explicit NewFolder(const fs::path& target) : target_(fs::absolute(target).lexically_normal()) {
@@ -67,7 +67,7 @@ class NewFolder {
 
   void commit() {
     io::sync_folder(temporary_);
-    io::move_path(temporary_, target_);  // takes the place of an empty folder
+    io::move_path(temporary_, target_);  // replaces an empty folder
     committed_ = true;
     io::sync_folder(target_.parent_path());
   }
@@ -96,7 +96,7 @@ std::vector<fs::path> shard_paths(const fs::path& index) {
   return paths;
 }
 
-// The tokenizer with the end-of-text token that tokenizer_config.json names, if it names one that there is.
+// The tokenizer with the end-of-text token that tokenizer_config.json names, if the tokenizer has it.
 text::Tokenizer with_named_end(text::Tokenizer tokenizer, const fs::path& config) {
   if (!fs::exists(config)) return tokenizer;
   const auto object = io::parse_json(io::read_file(config), config.string());

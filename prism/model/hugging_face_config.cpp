@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// One config.json, read key by key. A key that is absent or null takes the default given.
+// Reads a config.json key by key. A key that is absent or null takes the given default.
 class Reader {
  public:
   Reader(std::string_view json, std::string_view where) : where_(where), object_(io::parse_json(json, where)) {
@@ -44,7 +44,7 @@ class Reader {
     return at(key).get<bool>();
   }
 
-  // A key that may only have this one value.
+  // Throws if the key has any value but this one.
   void expect(const char* key, const Json& value) const {
     if (has(key) && at(key) != value) fail(fmt::format("'{}' must be {}, got {}", key, value.dump(), show(key)));
   }
@@ -78,7 +78,7 @@ void refuse_what_we_cannot_do(const Reader& config) {
   }
 }
 
-// Old files say rope_theta, new ones rope_parameters.rope_theta; ours both.
+// Old files have rope_theta, new ones rope_parameters.rope_theta; ours have both.
 double read_rope_theta(const Reader& config) {
   constexpr double kDefault = 10000;  // Qwen2Config's
   if (!config.has("rope_parameters")) return config.number("rope_theta", kDefault);

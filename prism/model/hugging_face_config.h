@@ -8,7 +8,7 @@
 
 namespace prism::model {
 
-// The object behind hugging_face_config. dtype: "float32" or "bfloat16", the type of the weights beside it.
+// The JSON object of hugging_face_config. dtype is the type of the weights beside it: "float32" or "bfloat16".
 nlohmann::ordered_json config_object(const ModelConfig& config, std::string_view dtype,
                                      std::optional<uint32_t> end_of_text);
 

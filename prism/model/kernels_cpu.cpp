@@ -3,7 +3,7 @@
 #include <bit>
 #include <cmath>
 
-// Clang 14 and address-sanitized programs cannot choose a function while the program is loaded.
+// Clang 14 and programs with the address sanitizer cannot select a function at load time.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
 #define PRISM_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
@@ -13,8 +13,8 @@
 namespace prism::model::kernels {
 namespace {
 
-// exp(x) within 2 units in the last place, NaN for NaN, written so that a loop of it is vectorised: x = k ln 2 + f with
-// |f| ≤ ln 2 / 2, and Taylor's polynomial of degree 7 at f (its remainder is below 6e-9).
+// exp(x) within 2 units in the last place, NaN for NaN, written so that loops of it are vectorized: x = k ln 2 + f with
+// |f| ≤ ln 2 / 2, and the Taylor polynomial of degree 7 at f (its remainder is below 6e-9).
 inline float fast_exp(float x) {
   x = x > 88.0F ? 88.0F : x;
   x = x < -87.0F ? -87.0F : x;

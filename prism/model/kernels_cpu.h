@@ -2,16 +2,17 @@
 
 #include <cstdint>
 
-// The elementwise work of the model on plain float32 rows, compiled for several instruction sets and chosen when the
-// program starts. Each function works on rows [begin, end), so that callers may share the rows among threads.
+// The elementwise kernels of the model on plain float32 rows. They are compiled for several instruction sets, and one
+// is chosen when the program starts. Each function works on rows [begin, end), so callers can divide rows among
+// threads.
 namespace prism::model::kernels {
 
 struct Rows {
   int64_t begin, end;
 };
 
-// z = x + y, r = 1/√(mean(z²) + ε), n = z · r ⊙ g. x, y, z, n: (rows, width); r: (rows); g: (width). y may be null:
-// then z is x, and not written.
+// z = x + y, r = 1/√(mean(z²) + ε), n = z · r ⊙ g. x, y, z, n: (rows, width); r: (rows); g: (width). If y is null, z is
+// x and is not written.
 void rms_norm(Rows rows, int64_t width, const float* x, const float* y, const float* g, double eps, float* z, float* n,
               float* r);
 
@@ -19,9 +20,9 @@ void rms_norm(Rows rows, int64_t width, const float* x, const float* y, const fl
 void rms_norm_backward(Rows rows, int64_t width, const float* dn, const float* z, const float* r, const float* g,
                        const float* a, float* dz, float* dg);
 
-// Turns the pair (i, i + head_dim/2) of each head by the angle of the row's position: x, y (rows, heads, head_dim),
-// with row strides x_stride and y_stride; cosine, sine (positions, head_dim/2); the position of a row is row mod
-// length. sign −1 turns back. x may be y.
+// Rotates the pair (i, i + head_dim/2) of each head by the angle of the row's position: x, y (rows, heads, head_dim)
+// with row strides x_stride and y_stride; cosine, sine (positions, head_dim/2). The position of a row is row mod
+// length. sign −1 rotates back. x may be y.
 struct Rope {
   int64_t length, heads, head_dim;
   const float *cosine, *sine;
@@ -32,7 +33,7 @@ void rope(Rows rows, const Rope& rope, const float* x, int64_t x_stride, float* 
 // s = silu(a) ⊙ b for each row [a b] of ab (rows, 2 · mlp); s: (rows, mlp).
 void swiglu(Rows rows, int64_t mlp, const float* ab, float* s);
 
-// The same s, and dab (rows, 2 · mlp) from ds (rows, mlp), which s may overwrite.
+// Computes the same s, and dab (rows, 2 · mlp) from ds (rows, mlp). s may overwrite ds.
 void swiglu_backward(Rows rows, int64_t mlp, const float* ds, const float* ab, float* s, float* dab);
 
 // loss[row] = log Σ exp(z) − z[target]; with `gradient`, z becomes softmax(z) − onehot(target). z: (rows, vocab).

@@ -5,14 +5,14 @@
 
 #include "prism/model/kernels_cuda.h"
 
-// What the kernels of this folder share: reading and writing neighbours, and launching.
+// Helpers for the kernels of this folder: vector loads and stores, and launching.
 namespace prism::model::cuda {
 
 constexpr int kWarp = 32;
-constexpr int kWarps = 8;  // of a block that has a row for each warp
+constexpr int kWarps = 8;  // warps of a block in which each warp has a row
 constexpr int kThreads = kWarp * kWarps;
 
-// Four neighbours: 8 bytes of bfloat16, 16 of float.
+// Four adjacent numbers: 8 bytes of bfloat16, 16 of float.
 __device__ inline float4 load(const float* p) { return *reinterpret_cast<const float4*>(p); }
 __device__ inline void store(float* p, float4 v) { *reinterpret_cast<float4*>(p) = v; }
 
@@ -30,7 +30,7 @@ __device__ inline uint2 pack(float4 v) {
 __device__ inline float4 load(const Bfloat16* p) { return unpack(*reinterpret_cast<const uint2*>(p)); }
 __device__ inline void store(Bfloat16* p, float4 v) { *reinterpret_cast<uint2*>(p) = pack(v); }
 
-// Eight neighbours: 16 bytes of bfloat16.
+// Eight adjacent numbers: 16 bytes of bfloat16.
 struct Eight {
   float v[8];
   __device__ float& operator[](int i) { return v[i]; }
@@ -73,7 +73,7 @@ inline unsigned blocks_for(int64_t items, unsigned threads) {
   return static_cast<unsigned>((items + threads - 1) / threads);
 }
 
-// A block for the groups of columns along x and as many rows along y as fit.
+// The block size for these groups of columns along x and as many rows along y as fit.
 inline dim3 block_for(int64_t groups) {
   const auto across = static_cast<unsigned>(groups < kThreads ? groups : kThreads);
   return {across, kThreads / across};

@@ -2,10 +2,10 @@
 
 #include <cstdint>
 
-// The elementwise work of the model in CUDA, for plain pointers: matrices in bfloat16 (as uint16_t bits here), the
-// residual stream, norms and sums in float32. Every function puts one kernel on the stream and returns CUDA's error, 0
-// when there is none; all sums have a fixed order. A build without CUDA links kernels_cuda_stub.cpp, in which nothing
-// is supported. Formulas and names are those of kernels_cpu.h.
+// The elementwise kernels of the model in CUDA, on plain pointers: matrices in bfloat16 (as uint16_t bits here), the
+// residual stream, norms and sums in float32. Every function launches one kernel on the stream and returns CUDA's
+// error, 0 for success. All sums have a fixed order. A build without CUDA links kernels_cuda_stub.cpp, in which
+// `available` returns false. Formulas and names are those of kernels_cpu.h.
 namespace prism::model::cuda {
 
 using Bfloat16 = uint16_t;
@@ -15,15 +15,15 @@ struct Target {
   void* stream;
 };
 
-// Whether these kernels exist and run on the device.
+// Returns true if these kernels were built and run on the device.
 bool available(int device);
 const char* error_text(int error);
 
-// What the kernels can do: widths 128 · {1 … 8, 10, 12, 16}; mlp and vocabulary multiples of 8;
-// head_dim of 8, of 16 for the gradient.
+// The kernels support widths 128 · {1 … 8, 10, 12, 16}, mlp and vocabulary in multiples of 8, and head_dim in multiples
+// of 8 (16 for the gradient).
 bool supports_width(int64_t width);
 
-// y may be null; z is then x, and not written.
+// If y is null, z is x and is not written.
 struct Norm {
   const float* x;
   const Bfloat16* y;
@@ -35,10 +35,10 @@ struct Norm {
 };
 int rms_norm(Target target, int64_t rows, int64_t width, const Norm& arguments);
 
-// Sums over rows are made in so many parts, one for each block.
+// The number of parts in which sums over rows are computed, one for each block.
 int64_t parts_of(int64_t rows);
 
-// Rows of `parts` (parts_of(rows), width) sum to dg. a and low, the rounded dz, may be null.
+// The rows of `parts` (parts_of(rows), width) add up to dg. a and low, the rounded dz, may be null.
 struct NormBackward {
   const Bfloat16* dn;
   const float *z, *r, *g, *a;
@@ -48,14 +48,14 @@ struct NormBackward {
 };
 int rms_norm_backward(Target target, int64_t rows, int64_t width, const NormBackward& arguments);
 
-// qkv: (B · T, heads + 2 · kv_heads, head_dim), the first heads + kv_heads turned in place.
+// qkv: (B · T, heads + 2 · kv_heads, head_dim); the first heads + kv_heads are rotated in place.
 struct Heads {
   int64_t B, T, heads, kv_heads, head_dim;
   const float *cosine, *sine;
 };
 int rope(Target target, const Heads& heads, Bfloat16* qkv);
 
-// A tensor (B, heads, T, head_dim) whose last dimension is contiguous, and every group of eight on 16 bytes.
+// A tensor (B, heads, T, head_dim) whose last dimension is contiguous, with every group of eight aligned to 16 bytes.
 struct HeadsView {
   const Bfloat16* data;
   int64_t batch_stride, head_stride, token_stride;
@@ -64,7 +64,7 @@ struct HeadGradients {
   HeadsView dq, dk, dv;
 };
 
-// Rows of `parts` (parts_of(B · T), columns of dqkv) sum to the columns' sums of dqkv.
+// The rows of `parts` (parts_of(B · T), columns of dqkv) add up to the sums of the columns of dqkv.
 int rope_backward(Target target, const Heads& heads, const HeadGradients& from, Bfloat16* dqkv, float* parts);
 
 // sums[j] = Σ_i parts[i, j]. parts: (rows, columns).

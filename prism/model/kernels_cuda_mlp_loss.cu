@@ -5,7 +5,7 @@ namespace {
 
 __device__ float sigmoid(float x) { return __fdividef(1, 1 + __expf(-x)); }
 
-// Eight neighbours for each thread, columns and rows as in rope_backward_kernel.
+// Each thread has eight adjacent columns; columns and rows are assigned as in rope_backward_kernel.
 __global__ void __launch_bounds__(kThreads) swiglu_kernel(int64_t rows, int64_t mlp, const Bfloat16* ab, Bfloat16* s) {
   const int64_t row = blockIdx.x * int64_t{blockDim.y} + threadIdx.y;
   const int64_t column = 8 * (blockIdx.y * int64_t{blockDim.x} + threadIdx.x);
@@ -46,7 +46,7 @@ struct Sum {
 constexpr int kRowThreads = 512;
 constexpr int kRowWarps = kRowThreads / kWarp;
 
-// The sum over `count` neighbouring lanes.
+// The sum over `count` adjacent lanes.
 __device__ Sum join_lanes(Sum own, int count) {
   Sum all = own;
   for (int offset = count / 2; offset > 0; offset /= 2) {
@@ -69,7 +69,7 @@ template <class T>
 __global__ void __launch_bounds__(kRowThreads)
     cross_entropy_kernel(int vocab, T* z, const int64_t* targets, float* loss, bool gradient) {
   T* zi = z + blockIdx.x * int64_t{vocab};
-  // A target that is no token would read foreign memory; its loss is not a number, which nobody overlooks.
+  // A target outside the vocabulary would read other memory. Its loss is NaN instead, which the guard catches.
   const int64_t any = targets[blockIdx.x];
   const int target = any >= 0 && any < vocab ? static_cast<int>(any) : -1;
   const float z_target = threadIdx.x == 0 && target >= 0 ? to_float(zi[target]) : NAN;
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kRowThreads)
     for (int k = 0; k < 8; ++k) fresh += __expf(v[k] - largest);
     sum = {largest, sum.sum * __expf(sum.largest - largest) + fresh};
   }
-  sum = join_block(sum);  // waits for all threads: from here on z may change
+  sum = join_block(sum);  // waits for all threads: z may change after this
   const float log_sum = sum.largest + logf(sum.sum);
   if (threadIdx.x == 0) loss[blockIdx.x] = log_sum - z_target;
   if (!gradient) return;

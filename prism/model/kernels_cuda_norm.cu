@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kThreads) rms_norm_kernel(int64_t rows, Norm k
   if (lane == 0) k.r[row] = ri;
 }
 
-constexpr int norm_blocks(int V) { return V <= 4 ? 3 : V <= 6 ? 2 : 1; }  // for whose registers there is room at once
+constexpr int norm_blocks(int V) { return V <= 4 ? 3 : V <= 6 ? 2 : 1; }  // as many as registers allow
 
 template <int V>
 __global__ void __launch_bounds__(kThreads, norm_blocks(V)) rms_norm_backward_kernel(int64_t rows, NormBackward k) {
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kThreads, norm_blocks(V)) rms_norm_backward_ke
   for (int j = threadIdx.x; j < kWidth; j += kThreads) k.parts[blockIdx.x * int64_t{kWidth} + j] = block_dg[j];
 }
 
-// A warp reads 32 neighbouring columns of its rows; the warps' sums are added in their order.
+// Each warp reads 32 adjacent columns of its rows; the sums of the warps are added in a fixed order.
 constexpr int kSumWarps = 32;
 __global__ void __launch_bounds__(kWarp* kSumWarps)
     sum_rows_kernel(int rows, int columns, const float* parts, float* sums) {

@@ -16,8 +16,8 @@ __global__ void rope_kernel(Heads h, unsigned items, Bfloat16* qkv) {
   store(place + half, b * c + a * s);
 }
 
-// A thread has the same eight pairs of columns in each of its rows: threadIdx.x (and blockIdx.y) say which, rows are
-// those of threadIdx.y and blockIdx.x.
+// A thread has the same eight pairs of columns in each of its rows. threadIdx.x and blockIdx.y select the columns,
+// threadIdx.y and blockIdx.x the rows.
 __global__ void __launch_bounds__(kThreads, 3)
     rope_backward_kernel(Heads h, HeadGradients gradients, Bfloat16* dqkv, float* parts) {
   __shared__ __align__(16) float block_sums[kThreads][16];

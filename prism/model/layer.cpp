@@ -117,7 +117,7 @@ struct AttentionOutputAndMlp : Function<AttentionOutputAndMlp> {
 std::tuple<Tensor, Tensor, Tensor, Tensor> attention_input(const Stream& stream, const Layer& l,
                                                            const Rotation& rotation, const Numerics& numerics) {
   const Tensor parameters[] = {l.input_norm, l.Wq, l.Wk, l.Wv, l.bq, l.bk, l.bv};
-  // An undefined tensor is no input that autograd accepts, an optional one is.
+  // Autograd does not accept an undefined tensor as input, but it accepts an empty optional.
   const auto out =
       AttentionInput::apply(stream.x, std::optional(stream.y), at::TensorList(parameters), l, rotation, numerics);
   return {out[0], out[1], out[2], out[3]};

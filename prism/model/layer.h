@@ -6,33 +6,33 @@
 #include <tuple>
 #include <vector>
 
-// The decoder's parts with hand-written gradients: as many tokens as there are become rows, matrix products that share
-// an input are one product, and what passes a part unchanged (the residual stream, the embedding) is handed through it,
-// so that its gradient is added inside the part's own backward pass.
+// The parts of the decoder with hand-written gradients. All tokens become rows of one matrix, and matrix products that
+// share an input are one product. Tensors that bypass a part unchanged (the residual stream, the embedding) are passed
+// through it, so that their gradient is added inside the part's own backward pass.
 namespace prism::model {
 
 using at::Tensor;
 
-// The weights of one layer. Wq, Wk, Wv are rows of Wqkv, in this order, as are the biases; Wgate and Wup of Wgu: the
-// parameters are views of what the products use.
+// The weights of one layer. Wq, Wk and Wv are rows of Wqkv, in this order, and so are their biases; Wgate and Wup are
+// rows of Wgu. The parameters are views of these fused matrices.
 struct Layer {
   Tensor input_norm, Wq, Wk, Wv, bq, bk, bv, Wo, post_norm, Wgate, Wup, Wdown;
   Tensor Wqkv, bqkv, Wgu;
 };
 
-// Positions a piece of text has, as rows of the tables of cosines and sines, (T, head_dim/2).
+// Cosines and sines of the positions of a text, each (T, head_dim/2).
 struct Rotation {
   Tensor cosine, sine;
 };
 
-// Hears what an operation computed, with the batch first: (B, …) or (B · T, …). `layer` is negative outside the layers,
-// and the operation is named as the module of Hugging Face that does it.
+// Receives the output of an operation, with the batch first: (B, …) or (B · T, …). `layer` is negative outside the
+// layers. The operation has the name of the Hugging Face module that does it.
 using Observer = std::function<void(int64_t layer, const char* operation, const Tensor& output)>;
 
 struct Numerics {
   double eps = 1e-6;                   // of the norms
   at::ScalarType type = at::kFloat;    // of the matrix products
-  const Observer* observer = nullptr;  // of this layer, where somebody looks on
+  const Observer* observer = nullptr;  // of this layer, or null
   int64_t layer = -1;
 
   void observe(const char* operation, const Tensor& output) const {
@@ -40,13 +40,13 @@ struct Numerics {
   }
 };
 
-// The residual stream x + y: y, in the type of the products, is what the part before has to add, and undefined before
-// the first layer. The norm that follows adds it: a product that adds would read and write float32, and copy x first.
+// The residual stream x + y, where y is the output of the previous part, in the type of the products; undefined before
+// the first layer. The next norm adds it: a product that adds would read and write float32, and copy x first.
 struct Stream {
   Tensor x, y;
 };
 
-// Rows of W, and W itself for the head. ids: (B, T) int64 → x: (B, T, width).
+// Returns the rows of W, and W itself for the head. ids: (B, T) int64 → x: (B, T, width).
 std::tuple<Tensor, Tensor> embed(const Tensor& W, const Tensor& ids);
 
 // (q, k, v, z) with z = x + y, n = rms_norm(z) and, as (B, heads, T, head_dim), q = rope(Wq n + bq),
@@ -62,14 +62,14 @@ Stream attention_output_and_mlp(const Tensor& x, const Tensor& o, const Layer& l
 
 Stream layer_forward(const Stream& stream, const Layer& layer, const Rotation& rotation, const Numerics& numerics);
 
-// layer_forward that keeps its input alone and computes the rest again in the backward pass.
+// layer_forward that keeps only its input and recomputes the rest in the backward pass.
 Stream layer_recomputed(const Stream& stream, const Layer& layer, const Rotation& rotation, const Numerics& numerics);
 
 // rms_norm(x + y) ⊙ g over the last dimension.
 Tensor norm(const Stream& stream, const Tensor& g, const Numerics& numerics);
 
 // The mean cross-entropy of softmax(H h) and the targets; h: (rows, width), H: (vocab, width), targets: (rows) int64.
-// Logits are made for a piece of the rows at a time, and so are their gradients, in the forward pass already.
+// Logits and their gradients are computed for a piece of the rows at a time, both in the forward pass.
 Tensor linear_cross_entropy(const Tensor& h, const Tensor& H, const Tensor& targets, at::ScalarType type);
 
 }  // namespace prism::model

@@ -15,7 +15,7 @@ using kernels::Rows;
 
 bool on_cpu(const Tensor& x) { return x.is_cpu() && x.scalar_type() == at::kFloat; }
 
-// Shares rows among threads, a thread getting at least 2¹⁴ elements.
+// Divides rows among threads; each thread gets at least 2¹⁴ elements.
 template <class Function>
 void for_rows(int64_t rows, int64_t row_elements, const Function& function) {
   at::parallel_for(0, rows, std::max<int64_t>(1, (1 << 14) / std::max<int64_t>(1, row_elements)),
@@ -55,7 +55,7 @@ NormGradient rms_norm_backward(const Tensor& dn, const Tensor& z, const Tensor& 
     return cuda::rms_norm_backward(dn, z, r, g, a, want_low);
   }
   if (!on_cpu(z)) return plain::rms_norm_backward(dn, z, r, g, a, want_low);
-  constexpr int64_t kBlock = 64;  // rows that are summed into one part of dg, so that it is the same for any threads
+  constexpr int64_t kBlock = 64;  // rows summed into one part of dg; fixed, so that dg does not depend on the threads
   const int64_t count = z.size(0), width = z.size(1), blocks = (count + kBlock - 1) / kBlock;
   const Tensor d = dn.contiguous(), in = z.contiguous(), past = a.defined() ? a.contiguous() : a;
   Tensor dz = at::empty_like(in), parts = at::zeros({blocks, width}, z.options());

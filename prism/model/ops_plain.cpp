@@ -16,7 +16,7 @@
 namespace prism::model::ops::plain {
 namespace {
 
-// y ← x turned, sign −1 back; both (B, T, heads, head_dim). x may not be y.
+// y ← x rotated, or rotated back if sign is −1; both (B, T, heads, head_dim). x must not be y.
 void turn(const Tensor& x, const Tensor& y, const Tensor& cosine, const Tensor& sine, double sign) {
   const int64_t half = x.size(3) / 2;
   const Tensor c = cosine.unsqueeze(1), s = sine.unsqueeze(1);

@@ -47,7 +47,7 @@ double uniform(uint64_t stream, uint64_t counter) {  // in (0, 1]
   return static_cast<double>((mix(stream + counter * 0x9e3779b97f4a7c15) >> 11) + 1) * 0x1p-53;
 }
 
-// Box and Muller: elements 2j and 2j + 1 come from one pair of uniform numbers.
+// The Box–Muller transform: elements 2j and 2j + 1 come from one pair of uniform numbers.
 void fill_normal(float* values, int64_t count, uint64_t stream, double deviation) {
   at::parallel_for(0, (count + 1) / 2, 1 << 14, [&](int64_t begin, int64_t end) {
     for (int64_t j = begin; j < end; ++j) {

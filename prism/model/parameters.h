@@ -24,10 +24,10 @@ struct ParameterShape {
   bool hidden_matrix = false;
 };
 
-// Every parameter of the model in a fixed order: embedding, layers, final norm, and the head where it is not tied.
+// Every parameter of the model in a fixed order: embedding, layers, final norm, and the head if it is not tied.
 std::vector<ParameterShape> parameter_shapes(const ModelConfig& config);
 
-// The first value of a parameter, in float32 on the CPU. Element i is a function of (scale, seed, name, i) alone.
+// The initial value of a parameter, in float32 on the CPU. Element i depends only on (scale, seed, name, i).
 at::Tensor initial_value(const ParameterShape& parameter, const ModelConfig& config, uint64_t seed,
                          InitScale scale = InitScale::kQwen2);
 

@@ -6,7 +6,7 @@
 
 namespace prism::model {
 
-// Matrix products whose operands may be bfloat16 while sums over them stay float32.
+// Matrix products whose operands may be bfloat16, with float32 sums.
 
 // y ← x Wᵀ, y in float32 or the type of x.
 inline void product_out(at::Tensor& y, const at::Tensor& x, const at::Tensor& W) {

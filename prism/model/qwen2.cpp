@@ -16,7 +16,7 @@
 namespace prism::model {
 namespace {
 
-// As transformers does it: frequencies and angles rounded to float32.
+// Rounds frequencies and angles to float32, as transformers does.
 Rotation rope_tables(const ModelConfig& c) {
   const int64_t half = c.head_dim / 2;
   Rotation table = {at::empty({c.context, half}), at::empty({c.context, half})};
@@ -33,7 +33,7 @@ Rotation rope_tables(const ModelConfig& c) {
   return table;
 }
 
-// The tensors one below the other in one new tensor, and each of them replaced by its view there.
+// Concatenates the tensors along the rows, and replaces each by its view of the result.
 Tensor fuse(std::initializer_list<Tensor*> parts) {
   std::vector<Tensor> list;
   for (const Tensor* part : parts) list.push_back(*part);

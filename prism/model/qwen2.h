@@ -18,8 +18,8 @@ using at::Tensor;
 class Qwen2;
 struct ParameterShape;
 
-// Keys and values of the tokens a model has seen, so that generation computes each token once. Room for `capacity`
-// tokens of `batch` sequences; Qwen2::forward appends to it.
+// Keys and values of the tokens that a model has seen, so that generation computes each token once. It has room for
+// `capacity` tokens of `batch` sequences; Qwen2::forward appends to it.
 class KvCache {
  public:
   KvCache(const Qwen2& model, int64_t batch, int64_t capacity);
@@ -38,20 +38,19 @@ class KvCache {
 // The Qwen2 decoder. With x the residual stream (B, T, width), E the embedding, per layer
 //   x ← x + Wo · attention(rope(Wq n + bq), rope(Wk n + bk), Wv n + bv),   n = rms_norm(x)
 //   x ← x + Wdown (silu(Wgate n) ⊙ Wup n),                                 n = rms_norm(x)
-// and logits = H · rms_norm(x), where H is E when tied. Attention is causal; each key-value head serves
-// heads / kv_heads query heads. RoPE turns the pair (i, i + head_dim/2) of a head at position t by t ·
-// θ^(−2i/head_dim).
+// and logits = H · rms_norm(x), where H is E if tied. Attention is causal; each key-value head serves heads / kv_heads
+// query heads. RoPE rotates the pair (i, i + head_dim/2) of a head at position t by the angle t · θ^(−2i/head_dim).
 //
 // Weights are float32. Matrix products run in compute_dtype(): float32 on the CPU, bfloat16 on CUDA, where the residual
-// stream stays in float32 and so do the sums inside norms, softmax and loss. Logits are bfloat16 where they are made
-// for gradients, float32 for a loss alone.
+// stream and the sums inside norms, softmax and loss stay in float32. Logits are bfloat16 if gradients are computed,
+// float32 if only the loss is.
 class Qwen2 {
  public:
-  // Checks the configuration. The weights depend on configuration, seed and scale alone, not on threads, device or
+  // Checks the configuration. The weights depend only on configuration, seed and scale, not on threads, device or
   // torch.
   Qwen2(const ModelConfig& config, uint64_t seed, at::Device device = at::kCPU, InitScale scale = InitScale::kQwen2);
 
-  // The weights have no values yet: for assign_weights.
+  // Creates a model whose weights have no values yet, for assign_weights.
   static Qwen2 without_weights(const ModelConfig& config, at::Device device = at::kCPU);
 
   Qwen2(Qwen2&&) = default;
@@ -59,32 +58,33 @@ class Qwen2 {
 
   const ModelConfig& config() const { return config_; }
 
-  // Under Hugging Face's names, in a fixed order; the tensors the model computes with, all requiring gradients.
+  // The tensors that the model computes with, under Hugging Face's names, in a fixed order. All require gradients.
   const std::vector<std::pair<std::string, Tensor>>& named_parameters() const { return named_; }
 
   // ids: (B, T) of int64 or int32, T ≤ context. Returns the logits (B, T, vocab) in float32.
   Tensor forward(const Tensor& ids) const;
 
-  // The same for the T tokens that follow those in the cache, which grows by T. Makes no gradients.
+  // The same for the T tokens that follow those in the cache, which grows by T. Computes no gradients.
   Tensor forward(const Tensor& ids, KvCache& cache) const;
 
-  // The last row of them alone: (B, vocab).
+  // Only the last row of these logits: (B, vocab).
   Tensor next_logits(const Tensor& ids, KvCache& cache) const;
 
-  // The mean cross-entropy of tokens[:, 1:] given what precedes each: tokens (B, T+1) → a float32 number. Logits exist
-  // for a piece of the tokens at a time; their gradients are computed in the forward pass where gradients are wanted.
+  // The mean cross-entropy of tokens[:, 1:], each given the tokens before it: tokens (B, T+1) → a float32 number.
+  // Logits exist for a piece of the tokens at a time. If gradients are needed, those of the logits are computed in the
+  // forward pass.
   Tensor loss(const Tensor& tokens) const;
 
   // The first operation in the order of the forward pass whose output is not finite.
   struct Nonfinite {
     std::string operation;  // Hugging Face's name of the module: "model.layers.3.mlp.act_fn", "lm_head"
-    int64_t sequence = 0;   // the first of the batch in which it is so
+    int64_t sequence = 0;   // the first sequence of the batch where it is not finite
   };
 
-  // Computes the loss once more, without gradients, and looks at every output on the way; nothing where all are finite.
+  // Computes the loss again, without gradients, and checks every output on the way. Returns nothing if all are finite.
   std::optional<Nonfinite> find_nonfinite(const Tensor& tokens) const;
 
-  // Whether a layer's activations are kept for the backward pass or computed anew in it (bit-equal gradients).
+  // With true, activations of a layer are recomputed in the backward pass instead of kept. Gradients are bit-equal.
   void set_recompute(bool recompute) { recompute_ = recompute; }
   bool recompute() const { return recompute_; }
 
@@ -96,7 +96,7 @@ class Qwen2 {
   Qwen2(const ModelConfig& config, at::Device device, const std::function<Tensor(const ParameterShape&)>& value);
 
   struct Hidden {
-    Tensor h, head;  // rms_norm of the last residual stream, in the type of the products, and what makes logits of it
+    Tensor h, head;  // rms_norm of the last residual stream in the type of the products, and the head for its logits
   };
   Hidden hidden(const Tensor& ids, KvCache* cache, const Observer* observer = nullptr) const;  // appends to the cache
   Tensor logits(const Tensor& h, const Tensor& head) const;
@@ -107,7 +107,7 @@ class Qwen2 {
 
   ModelConfig config_;
   std::vector<std::pair<std::string, Tensor>> named_;
-  Tensor embedding_, final_norm_, head_;  // no head where it is tied
+  Tensor embedding_, final_norm_, head_;  // the head is undefined if it is tied
   std::vector<Layer> layers_;
   Rotation rotation_;  // all positions of the context
   at::ScalarType compute_dtype_ = at::kFloat;

@@ -10,7 +10,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// What the second computation needs besides its stream; the tensors are shared with the model.
+// The inputs of the second computation besides its stream. The tensors are shared with the model.
 struct Inputs : torch::CustomClassHolder {
   Inputs(Layer l, Rotation r, const Numerics& n) : layer(std::move(l)), rotation(std::move(r)), numerics(n) {}
   Layer layer;

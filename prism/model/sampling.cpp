@@ -47,14 +47,14 @@ uint32_t Sampler::draw(std::span<const float> logits) {
   if (options_.top_p < 1) std::sort(ids.begin(), ids.end(), likelier);
 
   const double largest = logits[*std::min_element(ids.begin(), ids.end(), likelier)];
-  std::vector<double> sums;  // of unnormalised probabilities
+  std::vector<double> sums;  // of unnormalized probabilities
   double sum = 0;
   for (const uint32_t id : ids) sums.push_back(sum += std::exp((logits[id] - largest) / options_.temperature));
   if (options_.top_p < 1) {
     const auto last = std::lower_bound(sums.begin(), sums.end(), options_.top_p * sum);
     if (last != sums.end()) sums.erase(last + 1, sums.end());
   }
-  // 53 bits in [0, 1), written out because the library's distributions differ between implementations.
+  // 53 bits in [0, 1). Spelled out because the library's distributions differ between implementations.
   const double u = static_cast<double>(generator_() >> 11) * 0x1p-53 * sums.back();
   return ids[std::min<size_t>(std::upper_bound(sums.begin(), sums.end(), u) - sums.begin(), sums.size() - 1)];
 }

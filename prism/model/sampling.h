@@ -7,10 +7,10 @@
 namespace prism::model {
 
 struct GenerateOptions {
-  int64_t tokens = 128;    // how many new ones at most
+  int64_t tokens = 128;    // maximum number of new tokens
   double temperature = 1;  // logits are divided by it; 0 takes the likeliest token (the lowest id of equals)
-  int64_t top_k = 0;       // draw from the k likeliest alone; 0: from all
-  double top_p = 1;        // then from the likeliest alone that together reach the probability p
+  int64_t top_k = 0;       // draw only from the k likeliest tokens; 0: from all
+  double top_p = 1;        // then only from the likeliest tokens that together reach the probability p
   uint64_t seed = 0;
 
   void check() const;  // throws prism::Error
@@ -21,7 +21,7 @@ class Sampler {
  public:
   explicit Sampler(const GenerateOptions& options);
 
-  // Throws std::runtime_error where a logit is not finite.
+  // Throws std::runtime_error if a logit is not finite.
   uint32_t draw(std::span<const float> logits);
 
  private:

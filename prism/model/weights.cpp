@@ -39,7 +39,7 @@ void check(const io::TensorView& view, const Tensor& parameter, std::string_view
   }
 }
 
-// Some programs write the head of a tied model too. It must then be the embedding.
+// Throws if a tied model comes with a head, as some programs write it, that differs from the embedding.
 void check_tied_head(const io::TensorView& head, const io::TensorView* embedding, std::string_view where) {
   const bool same = embedding != nullptr && head.dtype == embedding->dtype && head.shape == embedding->shape &&
                     std::memcmp(head.data, embedding->data, head.bytes) == 0;
