@@ -21,7 +21,7 @@ bool ends_with(std::string_view text, CodePointProperty property) {
   return (code_point_properties()[next_code_point(p)] & property) != 0;
 }
 
-// The end of `text` without the blanks at its end, but not before `floor`.
+// The length of `text` without its trailing blanks, but at least `floor`.
 size_t without_trailing_blanks(std::string_view text, size_t floor) {
   size_t end = text.size();
   while (end > floor && ends_with(text.substr(0, end), kSpace)) {

@@ -11,21 +11,21 @@
 
 namespace prism::text {
 
-// A token found as it stands in the text, before the text is cut into words.
+// A token that is searched for literally, before the text is split into words.
 struct AddedToken {
   std::string content;
   TokenId id = 0;
-  bool single_word = false;  // only where no word character is beside it
-  bool lstrip = false;       // takes the blanks before it along
-  bool rstrip = false;       // takes the blanks after it along
-  bool normalized = false;   // looked for in the normalized text instead of the original
+  bool single_word = false;  // matches only if no word character is beside it
+  bool lstrip = false;       // includes the blanks before it
+  bool rstrip = false;       // includes the blanks after it
+  bool normalized = false;   // searched for in the normalized text instead of the original
   bool special = true;       // control token, left out of decoded text on request
 
   bool operator==(const AddedToken&) const = default;
 };
 
-// Finds added tokens, the leftmost first and of those at one place the longest. Matches do not overlap; one that is
-// refused (by single_word, or special while special tokens are to be text) still covers its place.
+// Finds added tokens: the leftmost first, and the longest of those that start at the same position. Matches do not
+// overlap. A match that is rejected (by single_word, or because special tokens count as text) still covers its range.
 class AddedTokenFinder {
  public:
   AddedTokenFinder() = default;
@@ -33,7 +33,7 @@ class AddedTokenFinder {
 
   bool empty() const { return tokens_.empty(); }
 
-  // Calls `piece` for the stretches between added tokens and `token` for each of these, in order.
+  // Calls `token` for each added token and `piece` for the text between them, in order.
   void split(std::string_view text, bool specials_are_text, const std::function<void(std::string_view)>& piece,
              const std::function<void(const AddedToken&)>& token) const;
 

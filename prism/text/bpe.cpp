@@ -9,8 +9,8 @@ namespace prism::text {
 
 namespace {
 
-constexpr size_t kShortWord = 64;                                 // up to here scanning beats a heap
-constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();  // no neighbour
+constexpr size_t kShortWord = 64;                                 // up to this size, scanning is faster than a heap
+constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();  // no token on this side
 constexpr TokenId kMerged = std::numeric_limits<TokenId>::max();  // became part of the token before it
 
 uint64_t low_bytes(uint64_t word, size_t count) { return count >= 8 ? word : word & ((uint64_t{1} << 8 * count) - 1); }

@@ -19,8 +19,8 @@ struct MergeRule {
   TokenId left, right, result;
 };
 
-// Which pairs of tokens merge, into what, and how early: the position of a rule in the list is its rank. A pair listed
-// twice has its later rank.
+// The merge rules: pairs of tokens, their results and their ranks. The position of a rule in the list is its rank. A
+// pair that is listed twice has the later rank.
 class MergeTable {
  public:
   struct Merge {
@@ -31,7 +31,7 @@ class MergeTable {
 
   explicit MergeTable(std::span<const MergeRule> rules);
 
-  // The merge of the pair; rank kNoRank where there is none.
+  // The merge of the pair; its rank is kNoRank if there is none.
   Merge find(TokenId left, TokenId right) const {
     const uint64_t key = uint64_t{left} << 32 | right;
     for (size_t i = slot(key);; i = (i + 1) & mask_) {
@@ -65,13 +65,13 @@ struct BpeModel {
   TokenMap whole_words;  // words, as bytes, that become their token without any merge (`ignore_merges`)
 };
 
-// Turns words into tokens: starts from the bytes and applies, while there is any, the merge of lowest rank, the
-// leftmost of equals. Remembers frequent words. O(n log n) for a word of n bytes. Not for several threads at once.
+// Turns words into tokens: starts from the bytes and repeatedly applies the merge of lowest rank, the leftmost of
+// equals. Caches frequent words. Takes O(n log n) for a word of n bytes. Not thread-safe.
 class BpeEncoder {
  public:
   explicit BpeEncoder(const BpeModel& model);  // `model` must outlive it
 
-  // Appends the tokens of `word`, which must not be empty; `text_end` is where readable memory after it ends.
+  // Appends the tokens of `word`, which must not be empty. `text_end` is the end of the readable memory after it.
   void encode(std::string_view word, const char* text_end, std::vector<TokenId>& out);
 
  private:

@@ -59,7 +59,7 @@ MergeLearner::MergeLearner(const WordCounts& words) {
   queue_changed();
 }
 
-// A growing count notes the word, for the pair has come into it.
+// Changes the count of a pair. If it grows, the pair is new in the word, so the word is added to the pair's list.
 void MergeLearner::change(uint64_t pair, int64_t count, uint32_t word) {
   PairCounts::Entry& entry = counts_.at(pair);
   entry.count += count;
@@ -92,7 +92,7 @@ void MergeLearner::queue_changed() {
   changed_.clear();
 }
 
-// Two pairs can make the same text ("aa"+"a", "a"+"aa"); then it is one token.
+// Two pairs can give the same text ("aa"+"a", "a"+"aa"); they share one token.
 TokenId MergeLearner::token_of(TokenId left, TokenId right) {
   const auto [place, is_new] = ids_.emplace(tokens_[left] + tokens_[right], static_cast<TokenId>(tokens_.size()));
   if (is_new) tokens_.push_back(place->first);

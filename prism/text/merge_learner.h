@@ -13,7 +13,7 @@
 
 namespace prism::text {
 
-// Counts of pairs of tokens, and for each pair a list that is being filled, if any.
+// Counts of token pairs, and for each pair the list that is being filled, if any.
 class PairCounts {
  public:
   static constexpr uint32_t kNoList = UINT32_MAX;
@@ -23,7 +23,7 @@ class PairCounts {
     uint32_t list = kNoList;
   };
 
-  Entry& at(uint64_t pair);  // made with count 0 where missing; valid until the next call
+  Entry& at(uint64_t pair);  // creates it with count 0 if missing; valid until the next call
 
  private:
   size_t find(uint64_t pair) const;
@@ -32,13 +32,12 @@ class PairCounts {
   size_t used_ = 0;
 };
 
-// Learns the merges of counted words (the rule is in trainer.h).
+// Learns merges from counted words (trainer.h states the rule).
 class MergeLearner {
  public:
   explicit MergeLearner(const WordCounts& words);
 
-  // Merges pairs until there are `tokens` tokens or no pair occurs `least_count` times; `step` is called after each
-  // merge.
+  // Merges pairs until there are `tokens` tokens or no pair occurs `least_count` times. Calls `step` after each merge.
   void learn(size_t tokens, int64_t least_count, const std::function<void()>& step);
 
   const std::vector<std::string>& tokens() const { return tokens_; }                  // as bytes

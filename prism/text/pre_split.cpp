@@ -13,7 +13,7 @@ bool is_line_end(char c) { return c == '\r' || c == '\n'; }
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 'a' - 'A') : c; }
 
-// The length of `s|t|re|ve|m|ll|d` at the front of `rest`, or 0. Without case, ſ (U+017F) is an s.
+// The length of `s|t|re|ve|m|ll|d` at the start of `rest`, or 0. If case is ignored, ſ (U+017F) counts as an s.
 size_t contraction(std::string_view rest, bool ignore_case) {
   const auto letter = [&](size_t i) { return i < rest.size() ? (ignore_case ? lower(rest[i]) : rest[i]) : '\0'; };
   switch (letter(0)) {
@@ -68,8 +68,9 @@ inline const char* WordScanner::skip_others(const char* p) const {
   return p;
 }
 
-// From a blank on. With `stop_after_line_end`, \s*[\r\n]+ first, which ends after the last line end of the run. Then
-// \s+(?!\S), the run without its last character unless the text ends there, and \s+, a single blank.
+// The end of the word that begins with a blank. With `stop_after_line_end`, tries \s*[\r\n]+ first, which ends after
+// the last line end of the run. Then \s+(?!\S), the run without its last character unless the text ends there, and \s+,
+// a single blank.
 const char* WordScanner::blanks(bool stop_after_line_end) const {
   const char* after_line_end = nullptr;
   const char* last = p_;

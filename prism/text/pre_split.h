@@ -4,11 +4,11 @@
 
 namespace prism::text {
 
-// The rule that cuts text into words before BPE; no merge crosses a cut. The patterns, first alternative that matches:
-//   kQwen2  (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|
-//   ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ kGpt2   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+|
-//   ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-// Both match at every place of every text, so the words put together are the text.
+// The rule that splits text into words before BPE; no merge crosses a word boundary. The first matching alternative
+// wins:
+//   kQwen2  (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+//   kGpt2   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+// Both match at every position of any text, so the concatenated words are the text.
 enum class PreSplit { kQwen2, kGpt2 };
 
 std::string_view pattern(PreSplit rule);
@@ -34,8 +34,8 @@ class WordScanner {
     unsigned properties;
   };
   Character at(const char* p) const;
-  const char* skip(const char* p, unsigned wanted) const;  // while the character has one of the properties
-  const char* skip_others(const char* p) const;            // while it is neither letter, number nor space
+  const char* skip(const char* p, unsigned wanted) const;  // skips characters with one of the properties
+  const char* skip_others(const char* p) const;            // skips characters that are not letters, numbers or spaces
   const char* qwen2_word() const;
   const char* gpt2_word() const;
   const char* blanks(bool stop_after_line_end) const;

@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// A value of the file together with its place, for messages such as "tokenizer.json: model.type: expected …".
+// A value of the file together with its path, for messages such as "tokenizer.json: model.type: expected …".
 class Node {
  public:
   Node(const json& value, std::string file, std::string path = "")
@@ -67,7 +67,7 @@ class Node {
   std::string file_, path_;
 };
 
-// Refuses a setting that Prism does not have, unless it is absent, null or `neutral`.
+// Throws if a setting that Prism does not support has a value other than null or `neutral`.
 void require_neutral(const Node& node, const std::string& key, const json& neutral) {
   if (node.has(key) && node.value()[key] != neutral) {
     node.at(key).expected(neutral.is_null() ? "null; Prism has no other" : neutral.dump() + "; Prism has no other");
@@ -116,7 +116,7 @@ std::vector<std::pair<std::string, std::string>> read_merges(const Node& node) {
   return merges;
 }
 
-// unk_token and fuse_unk say what happens to characters outside the vocabulary, and a byte-level one has none.
+// Ignores unk_token and fuse_unk: they are for characters outside the vocabulary, and a byte-level one has none.
 void read_model(const Node& model, TokenizerParts& parts) {
   if (model.has("type")) require_type(model, "BPE");
   require_neutral(model, "dropout", nullptr);
@@ -145,7 +145,7 @@ PreSplit read_pattern(const Node& split) {
   regex.expected("the pattern of Qwen2 or of GPT-2");
 }
 
-// Whether the ByteLevel step cuts words itself, by GPT-2's pattern.
+// Returns true if the ByteLevel step splits words itself, by GPT-2's pattern.
 bool read_byte_level(const Node& node) {
   require_type(node, "ByteLevel");
   if (!node.has("add_prefix_space") || node.at("add_prefix_space").flag()) {
@@ -202,7 +202,7 @@ json pre_tokenizer_json(PreSplit rule) {
   return {{"type", "Sequence"}, {"pretokenizers", json::array({split, byte_level_json(false)})}};
 }
 
-// One line for each token and merge: the library's own writer would sort the tokens by name.
+// Writes one line for each token and merge. The library's own writer would sort the tokens by name.
 std::string model_json(const Vocabulary& vocabulary) {
   std::string text = fmt::format(
       R"({{"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null, )"

@@ -19,7 +19,7 @@ struct Tokenizer::State {
   const AddedTokenFinder in_original, in_normalized;
   const std::string hash;
 
-  // An encoder for one call. Those not at work are kept, for their caches are worth it.
+  // Returns an encoder for one call. Idle encoders are kept and reused, because their caches are valuable.
   std::unique_ptr<BpeEncoder> take_encoder() const;
   void give_back(std::unique_ptr<BpeEncoder> encoder) const;
 

@@ -19,7 +19,7 @@ namespace prism::text {
 
 namespace {
 
-// Counted as a whole before words are dropped, so that what is dropped does not depend on threads.
+// A batch is counted completely before words are dropped, so that the choice does not depend on threads.
 constexpr size_t kBatchBytes = size_t{32} << 20;
 
 struct Batch {
@@ -44,7 +44,7 @@ class WordCounter {
       : options_(options),
         partial_(options.threads > 0 ? options.threads : std::max(1u, std::thread::hardware_concurrency())) {}
 
-  // Counts `batch`; meanwhile runs `work` on this thread.
+  // Counts `batch` and runs `work` on this thread at the same time.
   void count(const Batch& batch, const std::function<void()>& work) {
     std::atomic<size_t> next = 0;
     std::vector<std::exception_ptr> errors(partial_.size());

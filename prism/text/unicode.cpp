@@ -40,7 +40,7 @@ std::unique_ptr<uint8_t[]> expand_ranges() {
 
 int combining_class(utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; }
 
-// Marks between two starters in the order of their classes. utf8proc's own ordering takes quadratic time on long runs.
+// Sorts the marks between two starters by class. utf8proc's own sort takes quadratic time on long runs.
 void order_marks(std::vector<utf8proc_int32_t>& code_points) {
   for (auto begin = code_points.begin(); begin != code_points.end();) {
     if (combining_class(*begin) == 0) {
@@ -101,8 +101,8 @@ const uint8_t* code_point_properties() {
   return properties.get();
 }
 
-// Nothing composes or moves across the front of a character that is not unstable. So each run of unstable characters is
-// composed by itself, together with the character before it if that one can take part.
+// Nothing composes or moves across the start of a stable character. So each run of unstable characters is composed by
+// itself, together with the character before it if that can take part.
 std::string_view nfc(std::string_view text, std::string& storage) {
   const uint8_t* properties = code_point_properties();
   const char* end = text.data() + text.size();

@@ -13,7 +13,7 @@ struct Sequence {
   bool valid;
 };
 
-// The second byte decides whether a sequence is overlong, a surrogate or beyond U+10FFFF.
+// Returns false if the second byte makes the sequence overlong, a surrogate or larger than U+10FFFF.
 bool may_be_second(unsigned char lead, unsigned char second) {
   switch (lead) {
     case 0xE0:

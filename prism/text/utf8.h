@@ -6,9 +6,9 @@
 
 namespace prism::text {
 
-// `bytes` as valid UTF-8, each broken part replaced by U+FFFD exactly as Python's bytes.decode("utf-8", "replace") does
-// it: a lead byte with the continuation bytes that may follow it is one part, any other stray byte is one by itself.
-// Returns `bytes` itself where nothing is broken, else a view of `storage`.
+// Returns `bytes` as valid UTF-8, with each broken part replaced by U+FFFD exactly as in Python's
+// bytes.decode("utf-8", "replace"): a lead byte with its valid continuation bytes is one part, any other stray byte is
+// one by itself. Returns `bytes` itself if nothing is broken, otherwise a view of `storage`.
 std::string_view repair_utf8(std::string_view bytes, std::string& storage);
 
 // Repairs text that comes in pieces which may end within a character.
@@ -23,7 +23,7 @@ class Utf8Stream {
 
 void append_utf8(std::string& text, char32_t code_point);
 
-// The code point at `p`, and `p` moved past it. The text must be valid and not end at `p`.
+// Returns the code point at `p` and moves `p` past it. The text must be valid and must not end at `p`.
 inline char32_t next_code_point(const char*& p) {
   const auto byte = [p](int i) { return static_cast<unsigned char>(p[i]); };
   const char32_t lead = byte(0);
@@ -55,7 +55,7 @@ inline const char* previous_character(const char* p) {
   return p;
 }
 
-// How many bytes from `p` on are ASCII.
+// The number of ASCII bytes from `p` on.
 size_t ascii_prefix(const char* p, const char* end);
 
 }  // namespace prism::text

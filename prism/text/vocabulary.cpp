@@ -18,7 +18,7 @@ namespace {
 
 constexpr TokenId kGreatestId = (TokenId{1} << 21) - 1;
 
-// Feeds a hash with values whose borders cannot be mistaken.
+// A hash of values with unambiguous boundaries.
 class Fingerprint {
  public:
   void add(uint64_t value) { hasher_.update({reinterpret_cast<const char*>(&value), sizeof value}); }
@@ -57,7 +57,7 @@ void Vocabulary::add_model_tokens(std::vector<std::pair<std::string, TokenId>>& 
     }
     greatest = std::max(greatest, id);
   }
-  tokens_.reserve(greatest + 1 + added_tokens);  // ids_ looks into it, so it must not move
+  tokens_.reserve(greatest + 1 + added_tokens);  // ids_ holds views of it, so it must not move
   tokens_.resize(greatest + 1);
   ids_.reserve(vocabulary.size() + added_tokens);
   model_size_ = vocabulary.size();
@@ -109,7 +109,7 @@ void Vocabulary::add_merges(const std::vector<std::pair<std::string, std::string
     };
     rules.push_back({id_of(merge.first), id_of(merge.second), id_of(merge.first + merge.second)});
   }
-  // Of a pair listed twice the later place counts, as in a map filled in order.
+  // If a pair is listed twice, the later position counts, as in a map filled in order.
   std::unordered_set<uint64_t> seen(rules.size());
   for (auto rule = rules.rbegin(); rule != rules.rend(); ++rule) {
     if (seen.insert(uint64_t{rule->left} << 32 | rule->right).second) merges_.push_back(*rule);
@@ -117,8 +117,8 @@ void Vocabulary::add_merges(const std::vector<std::pair<std::string, std::string
   std::reverse(merges_.begin(), merges_.end());
 }
 
-// The id of an added token is that of its content in the vocabulary, or else follows all ids so far: `tokenizers`
-// counts so, whatever the file says. A file that says otherwise would mean other ids there than here.
+// The id of an added token is that of its content in the vocabulary; otherwise it follows all ids so far. `tokenizers`
+// assigns ids like this whatever the file says, so a file that says otherwise would have other ids there than here.
 TokenId Vocabulary::expected_id(const AddedToken& token, TokenId next) const {
   const TokenId* known = find(token.content);
   if (known != nullptr) return *known;
@@ -129,7 +129,8 @@ TokenId Vocabulary::expected_id(const AddedToken& token, TokenId next) const {
   return next;
 }
 
-// A token that takes the blanks after it along, and one that begins with a blank, would both claim the blanks between.
+// Throws if one token includes the blanks after it and another begins with a blank: both would claim the blanks
+// between.
 void Vocabulary::check_blanks(const std::vector<AddedToken>& added_tokens) const {
   const auto begins_with_blank = [](const AddedToken& token) {
     const char* p = token.content.data();

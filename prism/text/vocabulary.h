@@ -11,7 +11,7 @@
 
 namespace prism::text {
 
-// The parts of a tokenizer checked against each other and indexed. Holds views of itself, so it does not move.
+// The parts of a tokenizer, checked against each other and indexed. It holds views of itself, so it cannot be moved.
 class Vocabulary {
  public:
   Vocabulary(TokenizerParts parts, std::string_view where);
@@ -19,8 +19,8 @@ class Vocabulary {
   Vocabulary& operator=(const Vocabulary&) = delete;
 
   struct Token {
-    std::string text;   // as the file writes it; empty where the id has no token
-    std::string bytes;  // what it stands for
+    std::string text;   // as the file writes it; empty if the id has no token
+    std::string bytes;  // the bytes that it stands for
     bool in_model = false;
     bool special = false;
   };

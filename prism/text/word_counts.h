@@ -8,14 +8,14 @@
 
 namespace prism::text {
 
-// How often each word occurs. Memory grows with the distinct words only.
+// The number of times each word occurs. Memory grows only with the number of distinct words.
 class WordCounts {
  public:
   void add(std::string_view word, int64_t count = 1);
   void add(const WordCounts& other);
 
-  // Drops the words that occur least, those that occur as often together, until `bytes()` is at most `limit`.
-  // Returns how many words were dropped. What is left does not depend on the order in which words came.
+  // Drops the rarest words, all words of an equal count together, until `bytes()` is at most `limit`. Returns the
+  // number of dropped words. The result does not depend on the order in which words were added.
   int64_t prune(size_t limit);
 
   size_t size() const { return entries_.size(); }
