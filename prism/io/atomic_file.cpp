@@ -33,7 +33,7 @@ void remove_abandoned(const std::filesystem::path& target) {
   }
 }
 
-// Locks a file just made. False where another process took it for abandoned before that.
+// Locks a new file. Returns false if another process considered it abandoned before that.
 bool keep(const FileDescriptor& file) {
   if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
   struct stat status {};
@@ -75,7 +75,7 @@ void AtomicFile::commit() {
   file_.sync();
   move_path(file_.path(), target_);
   committed_ = true;
-  file_.close();  // not before: it ends the lock
+  file_.close();  // not earlier, because it releases the lock
   sync_folder(target_.parent_path());
 }
 

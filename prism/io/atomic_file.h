@@ -7,10 +7,10 @@
 
 namespace prism::io {
 
-// Replaces `target` all at once: bytes go to `<target>.tmp-<pid>-<n>` in the same folder, and `commit` flushes them to
-// disk, renames the file over the target and flushes the folder. Until then the old target stays as it was. Whatever
-// ends the object without a commit (an exception, a full disk) removes the temporary file. A killed process leaves it:
-// the next writer of the same target removes it. A living writer holds a lock (flock) on its own.
+// Replaces `target` atomically: bytes go to `<target>.tmp-<pid>-<n>` in the same folder; `commit` flushes them to disk,
+// renames the file over the target and flushes the folder. Until then the old target stays as it was. Destroying the
+// object without a commit (an exception, a full disk) removes the temporary file. A killed process leaves it behind,
+// and the next writer of the same target removes it. A live writer holds a lock (flock) on its own.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::filesystem::path& target);
@@ -27,7 +27,7 @@ class AtomicFile {
   bool committed_ = false;
 };
 
-// Renames a file or folder. A failure names it: std::filesystem's own message would be the library's.
+// Renames a file or folder. Throws an error that names it on failure.
 void move_path(const std::filesystem::path& from, const std::filesystem::path& to);
 
 void write_file_atomically(const std::filesystem::path& target, std::string_view bytes);

@@ -29,7 +29,7 @@ struct Candidate {
   bool temporary;
 };
 
-// "step-00001000" and "step-00001000.tmp-77"; anything else in the parent is none of our business.
+// Recognizes "step-00001000" and "step-00001000.tmp-77"; ignores anything else in the parent.
 std::optional<Candidate> as_candidate(const fs::directory_entry& entry) {
   const auto name = entry.path().filename().string();
   const auto stem = name.substr(0, name.find(kTemporary));
@@ -53,7 +53,7 @@ std::vector<Candidate> newest_first(const fs::path& parent) {
   return candidates;
 }
 
-// Why the checkpoint cannot be used; empty when it verifies.
+// The reason that a checkpoint cannot be used; empty if it verifies.
 std::string fault_of(const Candidate& candidate) {
   try {
     const auto manifest = verify_manifest(candidate.path);
@@ -65,7 +65,7 @@ std::string fault_of(const Candidate& candidate) {
   }
 }
 
-// Renamed first, so that what is half removed does not look like a checkpoint.
+// Renames the folder first, so that a half-removed one does not look like a checkpoint.
 void remove_checkpoint(const fs::path& path) {
   auto doomed = path;
   doomed += fmt::format("{}{}", kTemporary, ::getpid());
@@ -109,7 +109,7 @@ fs::path CheckpointWriter::commit() {
   return target_;
 }
 
-// Afterwards `owns_temporary_` says whether the temporary name holds the checkpoint that was replaced.
+// Sets `owns_temporary_` to true if the temporary name now holds the checkpoint that was replaced.
 void CheckpointWriter::publish() {
   const auto rename = [&](unsigned flags) {
     return ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(), flags) == 0;
@@ -156,7 +156,7 @@ std::vector<fs::path> prune_checkpoints(const fs::path& parent, int64_t keep) {
   std::vector<fs::path> removed;
   if (candidates.size() <= static_cast<size_t>(keep)) return removed;
   const auto good = std::ranges::find_if(candidates, [](const auto& candidate) { return fault_of(candidate).empty(); });
-  if (good == candidates.end()) return removed;  // something is badly wrong: what can be salvaged is not ours to delete
+  if (good == candidates.end()) return removed;  // all are damaged: keep whatever can be salvaged
   for (auto last = candidates.end(); last != candidates.begin() + keep;) {
     if (--last == good) continue;
     remove_checkpoint(last->path);

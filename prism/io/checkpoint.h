@@ -11,9 +11,9 @@
 
 namespace prism::io {
 
-// Checkpoints of a run are folders `step-00001000` in one parent. Each is written as `step-00001000.tmp-<pid>` and
+// The checkpoints of a run are folders `step-00001000` in one parent. Each is written as `step-00001000.tmp-<pid>` and
 // appears under its own name only when complete: files flushed and hashed, manifest written last and flushed, folder
-// renamed, parent flushed. A process killed at any moment, or a full disk, leaves the earlier ones as they were.
+// renamed, parent flushed. If the process is killed or the disk is full, earlier checkpoints stay as they were.
 //
 //   CheckpointWriter writer(run / "checkpoints", step);
 //   write_safetensors(writer.path() / "model.safetensors", tensors, {});
@@ -21,8 +21,8 @@ namespace prism::io {
 //   prune_checkpoints(run / "checkpoints", keep);
 class CheckpointWriter {
  public:
-  // Creates the parent where needed and removes temporary folders that dead processes left in it. A temporary folder is
-  // locked (flock) while its writer lives, so process numbers that are used again mislead nobody.
+  // Creates the parent if needed and removes temporary folders that dead processes left in it. A temporary folder is
+  // locked (flock) while its writer lives, so it is safe if the system reuses a process number.
   CheckpointWriter(const std::filesystem::path& parent, int64_t step);
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
@@ -30,8 +30,9 @@ class CheckpointWriter {
 
   const std::filesystem::path& path() const { return temporary_; }  // put the files here
 
-  // Returns the final folder. One of the same step that is already there is replaced, in one exchange of the two names.
-  // On a file system that cannot exchange names it is replaced only if it does not verify, else refused.
+  // Publishes the checkpoint and returns its folder. An existing checkpoint of the same step is replaced by exchanging
+  // the two names. If the file system cannot exchange names, it is replaced only if it does not verify; otherwise
+  // throws.
   std::filesystem::path commit();
 
  private:
@@ -46,20 +47,20 @@ class CheckpointWriter {
 struct SkippedCheckpoint {
   std::filesystem::path path;
   std::string reason;
-  bool unfinished = false;  // never was a checkpoint: its writer died, or is still at it
+  bool unfinished = false;  // not complete: its writer died or is still writing
 };
 
 struct LatestCheckpoint {
-  std::optional<std::filesystem::path> path;  // none where no checkpoint verifies
+  std::optional<std::filesystem::path> path;  // none if no checkpoint verifies
   int64_t step = 0;
   std::vector<SkippedCheckpoint> skipped;  // broken ones that are newer, and unfinished ones; newest first
 };
 
-// The newest checkpoint that verifies. A missing parent holds none.
+// Returns the newest checkpoint that verifies. The parent may be missing.
 LatestCheckpoint latest_checkpoint(const std::filesystem::path& parent);
 
-// Removes all but the `keep` newest, and never the newest one that verifies; nothing where none does. Returns what it
-// removed.
+// Removes all but the `keep` newest checkpoints, but never the newest one that verifies. Removes nothing if none
+// verifies. Returns the removed paths.
 std::vector<std::filesystem::path> prune_checkpoints(const std::filesystem::path& parent, int64_t keep);
 
 std::string checkpoint_name(int64_t step);  // "step-00001000"

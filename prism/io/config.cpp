@@ -24,7 +24,7 @@ std::string shown(const json& value) {
   return value.is_string() ? quote(value.get_ref<const std::string&>()) : "a longer list than is allowed";
 }
 
-// nlohmann's get converts 1.5 to 1 and true to 1 without a word.
+// nlohmann's get silently converts 1.5 to 1 and true to 1.
 bool is_a(const json& value, int64_t) { return value.is_number_integer(); }
 bool is_a(const json& value, double) { return value.is_number(); }
 bool is_a(const json& value, bool) { return value.is_boolean(); }
@@ -61,7 +61,7 @@ Config::Config(ConfigTable table) : table_(std::make_shared<const ConfigTable>(s
 void Config::read_file(const std::filesystem::path& path) { read_toml(io::read_file(path), path.string()); }
 
 void Config::read_toml(std::string_view text, std::string_view where) {
-  Config read = *this;  // nothing is taken from a file with a mistake
+  Config read = *this;  // a file with a mistake changes nothing
   for (const auto& entry : parse_toml(text, where)) {
     const auto origin = fmt::format("{}:{}", where, entry.line);
     if (entry.is_section && !table_->find(entry.path)) {

@@ -13,9 +13,9 @@
 
 namespace prism::io {
 
-// Values for the keys of a table: its defaults, over them what was read, in order. Everything the user gives is checked
-// at once; mistakes are prism::Error with file and line (or the --set text), key, what was expected and what came, for
-// an unknown key the nearest known one.
+// The values of a table's keys: its defaults, overridden by what was read, in order. Every value is checked when it is
+// read. A mistake throws prism::Error with file and line (or the --set text), the key, what was expected and what was
+// given; for an unknown key, the nearest known one.
 //
 //   Config config(table);
 //   config.read_file("configs/demo.toml");
@@ -27,12 +27,12 @@ class Config {
 
   void read_file(const std::filesystem::path& path);
   void read_toml(std::string_view text, std::string_view where);
-  void set(
-      std::string_view assignment);  // "section.key=value"; value as in TOML, words without quotes, lists without []
+  // "section.key=value"; the value is TOML, with words without quotes and lists without brackets allowed.
+  void set(std::string_view assignment);
   void assign(std::string_view key, const nlohmann::json& value, std::string_view origin);  // origin begins messages
 
-  // Asking for a key that the table does not have, or as another type, is a std::logic_error; for one that has neither
-  // value nor default a prism::Error.
+  // Throws std::logic_error if the table does not have the key, or has it with another type. Throws prism::Error if the
+  // key has neither a value nor a default.
   const nlohmann::json& value(std::string_view key) const;
   int64_t integer(std::string_view key) const;
   double real(std::string_view key) const;
@@ -49,15 +49,15 @@ class Config {
   std::string origin(std::string_view key) const;               // "demo.toml:3", "--set train.steps=40" or "default"
   nlohmann::ordered_json section(std::string_view name) const;  // last parts of its keys → values, in table order
 
-  // What [compare.override.NAME] gave, laid over this configuration (override_section of the table).
+  // The sections [compare.override.NAME] (override_section of the table), and this configuration overridden by one.
   std::vector<std::string> override_names() const;
-  Config overridden(std::string_view name) const;  // without such a part: a copy
+  Config overridden(std::string_view name) const;  // a copy if there is no such section
 
-  void reset(std::string_view section);  // its keys back to their defaults, and the overrides if they lie in it
+  void reset(std::string_view section);  // sets its keys to their defaults; removes overrides if they are in it
 
   void overlay(const Config& other);  // takes every value that `other` was given, also its overrides; same table
 
-  // All values as TOML that reads back to the same configuration.
+  // Returns all values as TOML that reads back as the same configuration.
   std::string to_toml() const;
 
   const ConfigTable& table() const { return *table_; }

@@ -65,10 +65,10 @@ int64_t line_of(std::string_view text, size_t position) {
 
 bool is_ascii(char character) { return static_cast<unsigned char>(character) < 0x80; }
 
-// Where a character beyond ASCII stands outside strings and comments, which TOML forbids, or first after a backslash
-// that ends a line. toml++ 3.3 has undefined behavior for both (its issues 190 and 295).
+// The position of a non-ASCII character that is outside strings and comments, which TOML forbids, or that comes first
+// after a backslash at the end of a line. toml++ 3.3 has undefined behavior for both (its issues 190 and 295).
 std::optional<size_t> stray_character(std::string_view text) {
-  std::string_view quotes;  // around the string we are in; none outside
+  std::string_view quotes;  // of the current string; empty outside strings
   for (size_t i = 0; i < text.size();) {
     const auto rest = text.substr(i);
     if (quotes.empty() && !is_ascii(rest[0])) return i;
@@ -116,13 +116,13 @@ void check_text(std::string_view text, std::string_view where) {
   }
   if (const auto at = stray_character(text)) {
     throw Error(
-        fmt::format("{}:{}: invalid TOML: a character beyond ASCII stands outside quotes, or first after a "
-                    "backslash at the end of a line",
+        fmt::format("{}:{}: invalid TOML: a non-ASCII character is outside quotes, or comes first after a backslash at "
+                    "the end of a line",
                     where, line_of(text, *at)));
   }
 }
 
-// The text with each byte beyond ASCII written in ASCII, which keeps the lines.
+// The text with each non-ASCII byte written in ASCII; line numbers stay the same.
 std::string in_ascii(std::string_view text) {
   std::string result;
   for (const char character : text) {
@@ -135,8 +135,8 @@ std::string in_ascii(std::string_view text) {
   return result;
 }
 
-// stray_character() reads only valid TOML rightly, and toml++ reads only ASCII safely. So the first parse, of ASCII,
-// refuses what is not TOML, and the second reads the text.
+// stray_character() is correct only for valid TOML, and toml++ is safe only for ASCII. So the first parse, of ASCII,
+// refuses invalid TOML, and the second reads the text.
 toml::table parse_safely(std::string_view text, std::string_view where) {
   check_text(text, where);
   if (!std::ranges::all_of(text, is_ascii)) std::ignore = toml::parse(in_ascii(text));
@@ -192,7 +192,7 @@ std::string toml_text(const json& value) {
     for (const auto& element : value) elements.push_back(toml_text(element));
     return fmt::format("[{}]", fmt::join(elements, ","));
   }
-  // JSON is TOML but for DEL, which TOML wants escaped; in JSON text it stands only inside strings.
+  // JSON is valid TOML except for DEL, which TOML requires to be escaped; in JSON it occurs only inside strings.
   std::string text;
   for (const char character : value.dump()) text += character == '\x7f' ? "\\u007f" : std::string(1, character);
   return text;

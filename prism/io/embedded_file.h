@@ -4,7 +4,7 @@
 
 namespace prism::io {
 
-// A file that the program carries with it, as it was at build time (cmake/PrismEmbed.cmake).
+// A file that is embedded in the program at build time (cmake/PrismEmbed.cmake).
 struct EmbeddedFile {
   std::string_view name;
   std::string_view bytes;

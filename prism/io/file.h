@@ -8,7 +8,7 @@
 
 namespace prism::io {
 
-// Throws for a failed system call: prism::Error where the path itself is at fault (missing, forbidden, a folder …),
+// Throws for a failed system call: prism::Error if the path itself is at fault (missing, forbidden, a folder …),
 // std::runtime_error otherwise (full disk, input/output error). `action` completes "cannot …".
 [[noreturn]] void throw_system_error(std::string_view action, const std::filesystem::path& path, int error_number);
 
@@ -25,7 +25,7 @@ class FileDescriptor {
 
   void write_all(std::string_view bytes);
   void sync();   // fsync
-  void close();  // reports the error that the destructor cannot
+  void close();  // throws on errors, which the destructor cannot do
 
  private:
   int fd_ = -1;
@@ -50,8 +50,8 @@ std::string read_file(const std::filesystem::path& path);
 void sync_file(const std::filesystem::path& path);
 void sync_folder(const std::filesystem::path& path);
 
-// Returns true if no process holds a lock (flock) on the file or folder, so that what its writer left may be removed.
-// Returns false if that cannot be told: no permission, or no locks on this file system.
+// Returns true if no process holds a lock (flock) on the file or folder, so that it may be removed. Returns false if
+// this cannot be determined: no permission, or no locks on this file system.
 bool is_abandoned(const std::filesystem::path& path);
 
 }  // namespace prism::io

@@ -33,7 +33,7 @@ struct FileHash {
   bool operator==(const FileHash&) const = default;
 };
 
-// Reads the file piece by piece, so that a failing disk is an exception and memory stays small.
+// Reads the file piece by piece: memory stays small, and a disk error becomes an exception.
 FileHash hash_file(const std::filesystem::path& path);
 
 }  // namespace prism::io

@@ -19,7 +19,7 @@ using Event = json::parse_event_t;
 constexpr int kMaxDepth = 128;
 constexpr size_t kMaxShown = 200;  // bytes of the user's text in a message
 
-// nlohmann::json keeps the last of two equal keys without a word; this callback sees both.
+// nlohmann::json silently keeps the last of two equal keys; this callback sees both.
 class StrictRules {
  public:
   explicit StrictRules(std::string_view where) : where_(where) {}
@@ -40,7 +40,7 @@ class StrictRules {
   std::vector<std::set<std::string>> keys_;
 };
 
-// Without nlohmann's error number, and without the text last read, which may be broken or megabytes long.
+// Removes nlohmann's error number, and the text it read last, which may be broken or megabytes long.
 std::string_view essence(std::string_view message) {
   if (const auto number_end = message.find("] "); number_end != std::string::npos)
     message.remove_prefix(number_end + 2);
@@ -50,7 +50,7 @@ std::string_view essence(std::string_view message) {
 }  // namespace
 
 json parse_json(std::string_view text, std::string_view where) {
-  // The parser takes a zero byte for the end of the text and skips a byte-order mark.
+  // The parser would treat a zero byte as the end of the text, and skip a byte-order mark.
   if (const auto at = text.find('\0'); at != std::string_view::npos) {
     throw Error(fmt::format("{}: invalid JSON: zero byte at offset {}", where, at));
   }

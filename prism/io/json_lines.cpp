@@ -44,7 +44,7 @@ struct Prefix {
   std::optional<int64_t> last_step;
 };
 
-// The lines up to and with `step`. Steps never fall, so only the lines that go and one that stays are read.
+// The lines up to and including `step`. Steps never decrease, so only the lines to remove and one to keep are read.
 Prefix prefix_up_to(std::string_view text, int64_t step, std::string_view where) {
   text = text.substr(0, text.rfind('\n') + 1);
   auto number = std::ranges::count(text, '\n');
@@ -96,7 +96,7 @@ void JsonLinesWriter::append(const json& object) {
   try {
     file_.write_all(line);
   } catch (...) {
-    // Half a line before the next whole one would make both unreadable. If this fails too, `resume` cuts it off.
+    // Half a line followed by a whole one would make both unreadable. If this fails too, `resume` cuts it off.
     [[maybe_unused]] const int ignored = ::ftruncate(file_.get(), size_);
     throw;
   }

@@ -12,15 +12,15 @@
 
 namespace prism::io {
 
-// A file of one JSON object per line, appended to as a run goes on. Each object has an integer "step" that never falls.
-// A line reaches the operating system whole before `append` returns, so a killed process loses none; `sync` makes them
-// survive a power cut. Numbers that are not finite are written as null, JSON having no others.
+// Appends to a file with one JSON object per line. Each object has an integer "step" that never decreases. `append`
+// hands the whole line to the operating system before it returns, so a killed process loses none; `sync` makes lines
+// survive a power failure. Numbers that are not finite are written as null, since JSON cannot express them.
 class JsonLinesWriter {
  public:
   static JsonLinesWriter create(const std::filesystem::path& path);  // the file must not exist
 
-  // Goes on after `step`: cuts off an unfinished last line and all lines of later steps. A missing file is created.
-  // A finished line that is no such object is damage, not an interruption: it is refused and nothing is cut.
+  // Continues after `step`: cuts off an unfinished last line and all lines of later steps. Creates the file if it is
+  // missing. Throws, and cuts nothing, if a finished line is no such object: the file is damaged.
   static JsonLinesWriter resume(const std::filesystem::path& path, int64_t step);
 
   void append(const nlohmann::json& object);
@@ -37,9 +37,9 @@ class JsonLinesWriter {
 
 using JsonLineVisitor = std::function<void(const nlohmann::json& object, int64_t line)>;
 
-// Calls `visit` for each line in order, lines counted from 1. A line that is no JSON object is an error "where:line:
-// …". Returns false when the last line has no newline: it is still being written, or its writer died. It is not
-// visited.
+// Calls `visit` for each line in order; lines are counted from 1. Throws prism::Error "where:line: …" if a line is not
+// a JSON object. Returns false if the last line has no newline, because it is still being written or its writer died;
+// that line is not visited.
 bool visit_json_lines(std::string_view text, std::string_view where, const JsonLineVisitor& visit);
 
 std::vector<nlohmann::json> read_json_lines(const std::filesystem::path& path);

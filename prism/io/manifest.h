@@ -9,7 +9,7 @@
 
 namespace prism::io {
 
-// `manifest.json` of a checkpoint folder: {"version": 1, "step": N, "files": {name: {"bytes": n, "xxh3": digits}}}.
+// The `manifest.json` of a checkpoint folder: {"version": 1, "step": N, "files": {name: {"bytes": n, "xxh3": digits}}}.
 // It is written last, so a folder with a manifest that verifies is complete.
 struct Manifest {
   int64_t step = 0;
@@ -18,11 +18,11 @@ struct Manifest {
 
 inline constexpr const char* kManifestName = "manifest.json";
 
-// Flushes and hashes every file in the folder, then writes the manifest. Refuses folders and links inside it.
+// Flushes and hashes every file in the folder, then writes the manifest. Throws if there are folders or links inside.
 Manifest write_manifest(const std::filesystem::path& folder, int64_t step);
 
-// Throws prism::Error that names the file and what is wrong: missing, another size, another hash, a manifest that
-// cannot be read or is of another version. Files the manifest does not name are ignored.
+// Throws prism::Error that names the file if it is missing or has another size or hash, or if the manifest cannot be
+// read or has another version. Ignores files that the manifest does not list.
 Manifest verify_manifest(const std::filesystem::path& folder);
 
 }  // namespace prism::io

@@ -32,7 +32,7 @@ struct Dtype {
   int64_t bits;
 };
 
-// Narrowest first, in the order of the reference implementation, whose writer lays tensors out by it.
+// Narrowest first, in the order of the reference implementation, whose writer sorts tensors by it.
 constexpr std::array<Dtype, 22> kDtypes{{
     {"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},     {"U8", 8},          {"I8", 8},
     {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},
@@ -213,7 +213,7 @@ Metadata read_metadata(const json& object, std::string_view where) {
   return metadata;
 }
 
-// Sorted, touching, covering: each tensor begins where the one before ended, and the last ends with the file.
+// Sorts the tensors and checks that each begins where the one before ended, and that the last ends with the file.
 void place(std::vector<Entry>& entries, std::span<const std::byte> data, std::string_view where) {
   std::ranges::sort(entries, [](const Entry& a, const Entry& b) {
     return std::tie(a.begin, a.end, a.view.name) < std::tie(b.begin, b.end, b.view.name);

@@ -27,27 +27,27 @@ struct TensorView {
 
 using Metadata = std::map<std::string, std::string>;
 
-// Bits of one element; 0 for a name the format does not know.
+// Bits of one element; 0 for an unknown name.
 int64_t dtype_bits(std::string_view dtype);
 
 // Bytes of a row-major tensor. Throws prism::Error for an unknown dtype, a negative size, an overflow, or a sub-byte
 // type (F4, F6_…) that does not fill whole bytes. `where` begins the message.
 size_t tensor_bytes(std::string_view dtype, std::span<const int64_t> shape, std::string_view where);
 
-// Writes all tensors or nothing (AtomicFile). Tensors are laid out by dtype, widest first, then by name, and the
-// header padded to 8 bytes, as the reference implementation does: equal tensors give equal files. Adds to the metadata
+// Writes all tensors or nothing (AtomicFile). Tensors are sorted by dtype, widest first, then by name, and the header
+// is padded to 8 bytes, as in the reference implementation: equal tensors give equal files. Adds to the metadata
 // "format": "pt" (another value under that key is refused) and "xxh3", the hash of all data bytes.
 void write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
                        const Metadata& metadata);
 
 struct SafetensorsContent {
-  std::vector<TensorView> tensors;  // in file order; views into the bytes given
+  std::vector<TensorView> tensors;  // in file order; views of the given bytes
   Metadata metadata;
 };
 
 // Checks every rule of the format: header at most 100 MB and within the file, a strict JSON object (no duplicate keys),
-// known dtypes, sizes that fit the shapes, offsets touching from 0 to the end of the file; where the metadata have
-// "xxh3", data with that hash. Throws prism::Error that names `where`, the tensor, what was expected and what came.
+// known dtypes, sizes that match the shapes, contiguous offsets from 0 to the end of the file; if the metadata have
+// "xxh3", data with that hash. Throws prism::Error with `where`, the tensor, what was expected and what was found.
 SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, std::string_view where);
 
 // A memory-mapped file. Views stay valid when the object is moved, until it is destroyed.
@@ -56,7 +56,7 @@ class SafetensorsFile {
   explicit SafetensorsFile(const std::filesystem::path& path);
 
   const std::vector<TensorView>& tensors() const { return content_.tensors; }
-  const TensorView* find(std::string_view name) const;  // null when there is none
+  const TensorView* find(std::string_view name) const;  // null if there is none
   const Metadata& metadata() const { return content_.metadata; }
 
  private:

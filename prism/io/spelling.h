@@ -8,13 +8,13 @@
 
 namespace prism::io {
 
-// Insertions, deletions, substitutions and swaps of neighbours (optimal string alignment).
+// The number of insertions, deletions, substitutions and swaps of adjacent letters (optimal string alignment).
 size_t edit_distance(std::string_view a, std::string_view b);
 
-// The known word that is spelled most alike; empty where it would be a guess: more than half of its letters differ.
+// The known word with the most similar spelling; empty if more than half of its letters differ.
 std::string nearest_word(std::string_view word, const std::vector<std::string>& known);
 
-// The parts of a text between separators.
+// Splits a text at separators.
 std::vector<std::string> split(std::string_view text, char separator);
 
 std::string grouped(int64_t number);                           // 1,234,567
