@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kBatchBytes = size_t{512} << 10;
 constexpr size_t kBatchesUnderWay = 8;
 
-// Calls back now and then, with the pace since the stage began.
+// Calls back regularly, with the speed since the stage began.
 class Meter {
  public:
   Meter(Stage stage, uint64_t total_bytes, const std::function<void(const Progress&)>& report)
@@ -63,7 +63,7 @@ class Meter {
 constexpr size_t kTrain = 0;
 constexpr size_t kVal = 1;
 
-// All text that is built from: the documents of the corpus, then those of the held-out text.
+// All documents: those of the corpus, then those of the held-out text.
 class AllDocuments {
  public:
   AllDocuments(const Corpus& corpus, const BuildOptions& options) : corpus_(corpus) {
@@ -96,11 +96,11 @@ uint64_t bytes_of(const Corpus& corpus, const BuildOptions& options) {  // on di
 struct Scan {
   uint64_t text_bytes = 0;
   int64_t documents = 0;
-  std::optional<uint64_t> bound;  // of the hashes of the corpus's held-out documents
-  std::optional<uint64_t> cut;    // where to look for the line that begins the held-out end of a single document
+  std::optional<uint64_t> bound;  // for the hashes of the held-out documents of the corpus
+  std::optional<uint64_t> cut;    // from here, look for the line that begins the held-out end of a single document
 };
 
-// The tokenizer puts U+FFFD in place of each.
+// The number of places that are not UTF-8. The tokenizer replaces each by U+FFFD.
 int64_t broken_characters(std::string_view text) {
   std::string storage;
   const auto count = [](std::string_view in) {
@@ -136,7 +136,7 @@ Scan scan(const Corpus& corpus, const BuildOptions& options, Meter meter, BuildR
   return result;
 }
 
-// Some pieces of text and, once a worker has had it, their tokens, for each of the two splits.
+// Some pieces of text and, after a worker has processed them, their tokens, for each of the two splits.
 struct Batch {
   struct Part {
     size_t end;  // in `text`
@@ -186,8 +186,9 @@ class BatchReader {
     batch.parts.push_back({batch.text.size(), split_, documents_.root(), last});
   }
 
-  // Where in the piece the held-out end of a single document begins: after the first line end from `cut_` on or, where
-  // there is none before the text ends, at `cut_`, moved to the beginning of a character. 0: not in this piece.
+  // The position in the piece where the held-out end of a single document begins: after the first line end from `cut_`
+  // on. If there is none before the text ends, it is `cut_`, moved to the beginning of a character. 0: not in this
+  // piece.
   size_t position_of_cut() const {
     const std::string& text = piece_.text;
     if (!cut_ || *cut_ >= read_ + text.size()) return 0;
@@ -227,7 +228,7 @@ void encode_batch(const Encoder& encoder, Batch& batch) {
   }
 }
 
-// Where the batches end up: the two writers and what is to be said of each.
+// Takes the finished batches: the writer and the identity of each split.
 class Sink {
  public:
   Sink(const std::filesystem::path& folder, const Encoder& encoder, int64_t shard_tokens, Meter meter)
@@ -251,7 +252,7 @@ class Sink {
                    writers_[kTrain].tokens() + writers_[kVal].tokens());
   }
 
-  // Both splits are on disk before the old ones go, and train.json, which stands for the whole, comes last.
+  // Both splits are on disk before the old ones are removed. train.json, which marks the whole as complete, comes last.
   void commit(const Identity& common, const Sources& sources, const Scan& expected, BuildResult& result) {
     check_unchanged(expected);
     for (ShardWriter& writer : writers_) writer.flush();

@@ -15,7 +15,7 @@
 
 namespace prism::data {
 
-// The tokenizer, as this folder needs it.
+// The functions of a tokenizer that this folder needs.
 struct Encoder {
   // Appends the tokens of a piece of text. Called from several threads at once.
   std::function<void(std::string_view text, std::vector<uint32_t>& tokens)> encode;
@@ -25,15 +25,15 @@ struct Encoder {
 };
 
 struct BuildOptions {
-  // A fraction of a corpus that is a single document is its end, from the beginning of a line on.
+  // If the corpus is a single document, a held-out fraction is its end, from the beginning of a line on.
   HeldOut held_out;
   std::optional<Corpus> held_out_text;  // held out instead of documents of the corpus
   int64_t shard_tokens = kDefaultShardTokens;
   int workers = 2;
 };
 
-// The corpus is read three times: its files are hashed, then scanned (documents counted, malformed input refused before
-// anything is written, the held-out documents chosen), then encoded.
+// The corpus is read three times: its files are hashed, then scanned (documents are counted, malformed input is refused
+// before anything is written, held-out documents are chosen), then encoded.
 enum class Stage { kHash, kScan, kEncode };
 
 struct Progress {
@@ -52,26 +52,26 @@ struct BuildResult {
   Skipped skipped;
   int64_t empty_documents = 0;
   int64_t null_rows = 0;
-  int64_t broken_characters = 0;  // what is not UTF-8 in the text; a tokenizer reads U+FFFD there
+  int64_t broken_characters = 0;  // places in the text that are not UTF-8; the tokenizer reads U+FFFD there
   uint64_t cut_bytes = 0;         // held out at the end of a text that is one document
 };
 
-// Corpus → tokens → shards `train_*.bin` and `val_*.bin` with train.json and val.json in `folder`, replacing those that
-// are there once the new ones are safely on disk; train.json appears last. The result depends on neither the number of
-// workers nor their pace. Memory is bounded whatever the corpus. `progress` is called on this thread about ten times a
-// second and at the end of each stage; an exception it throws cancels the build. A build that fails leaves nothing new
-// behind and the old shards as they were.
+// Encodes the corpus and writes shards `train_*.bin` and `val_*.bin` with train.json and val.json into `folder`. They
+// replace existing ones once they are safely on disk; train.json appears last. The result depends neither on the number
+// of workers nor on their speed. Memory is bounded for any corpus. `progress` is called on this thread about ten times
+// a second and at the end of each stage; an exception that it throws cancels the build. A build that fails leaves no
+// new files, and the old shards as they were.
 BuildResult build(const Corpus& corpus, const Encoder& encoder, const std::filesystem::path& folder,
                   const BuildOptions& options, const std::function<void(const Progress&)>& progress = {});
 
-// What the corpus and the held-out text stand for.
+// The sources of the corpus and of the held-out text.
 struct Sources {
   std::vector<Source> train, held_out;
 };
 Sources hash_sources(const Corpus& corpus, const BuildOptions& options,
                      const std::function<void(uint64_t)>& advance = {});
 
-// Hash of everything that decides the content of the shards. Shards whose Identity::recipe is equal need no new build.
+// A hash of everything that determines the content of the shards. Shards with an equal Identity::recipe can be reused.
 std::string recipe(const Corpus& corpus, const Sources& sources, const Encoder& encoder, const BuildOptions& options);
 
 }  // namespace prism::data

@@ -36,14 +36,14 @@ bool has_extension(const fs::path& path, const std::vector<std::string>& extensi
          });
 }
 
-// Offset of a zero byte among the first bytes of the text, or npos.
+// The offset of a zero byte among the first bytes of the text, or npos.
 size_t find_zero_byte(const fs::path& path) {
   std::array<char, kProbeBytes> probe;
   const size_t got = open_decoded(path)->read(probe);
   return std::string_view(probe.data(), got).find('\0');
 }
 
-// Goes on to the next entry. A folder that cannot be read shows when the walk would go into it.
+// Moves on to the next entry. If a folder cannot be read, the error appears when the iterator would enter it.
 void advance(fs::recursive_directory_iterator& entry) {
   const fs::path path = entry->path();
   std::error_code unreadable;

@@ -15,7 +15,7 @@ class FormatReader {
   virtual ~FormatReader() = default;
   virtual bool next(Piece& piece) = 0;
   virtual uint64_t consumed() const = 0;            // bytes of the file used so far, at most its size
-  int64_t null_rows() const { return null_rows_; }  // passed over so far
+  int64_t null_rows() const { return null_rows_; }  // skipped so far
 
  protected:
   int64_t null_rows_ = 0;
@@ -31,7 +31,7 @@ class HeldDocument {
   explicit HeldDocument(size_t piece_bytes) : piece_bytes_(piece_bytes) {}
 
   void hold(std::string document);
-  bool next(Piece& piece);  // false when nothing is held
+  bool next(Piece& piece);  // false if nothing is left
 
  private:
   size_t piece_bytes_;

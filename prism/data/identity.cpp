@@ -33,7 +33,7 @@ std::string hash_file(const fs::path& path, std::string& buffer, const std::func
   return hasher.digest();
 }
 
-// Of all members, in the order of their names, but for the hash itself.
+// The hash of all members except the hash itself, in the order of their names.
 std::string hash_of(nlohmann::json json) {
   json.erase(kHash);
   return io::hash_bytes(json.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace));

@@ -11,20 +11,20 @@
 
 namespace prism::data {
 
-// What a path given by the user stood for. Hashes are those of prism/io/hash.h. The hash of a file is that of its bytes
-// on disk; the hash of a folder covers the relative name, size and hash of each file read, so it does not change when
+// The content of a path given by the user. Hashes are those of prism/io/hash.h. The hash of a file is that of its bytes
+// on disk; the hash of a folder covers the relative name, size and hash of each file read, so it stays the same when
 // the folder moves.
 struct Source {
   std::string path;  // as given
   int64_t files = 0;
   uint64_t bytes = 0;
   std::string hash;
-  int64_t tokens = 0;  // of the split, once it is built; the tokens of a split lie in the order of its sources
+  int64_t tokens = 0;  // in the split, once it is built; the tokens of a split are in the order of its sources
 
   bool operator==(const Source&) const = default;
 };
 
-// Reads every file of the corpus once; `advance` hears of the bytes done so far.
+// Reads every file of the corpus once. Calls `advance` with the number of bytes done so far.
 std::vector<Source> hash_sources(const Corpus& corpus, const std::function<void(uint64_t)>& advance = {});
 
 struct ShardEntry {
@@ -35,7 +35,7 @@ struct ShardEntry {
   bool operator==(const ShardEntry&) const = default;
 };
 
-// The JSON file `<split>.json` beside the shards of a split. It is written last: shards without it are not complete.
+// The content of `<split>.json` beside the shards of a split. It is written last: shards without it are incomplete.
 struct Identity {
   std::string split;  // "train" or "val"
   std::string tokenizer_hash;

@@ -18,7 +18,7 @@ using nlohmann::json;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr size_t kReadBytes = size_t{1} << 18;
 
-// Takes one string field out of the events of a JSON line without building the rest.
+// Extracts one string field from the events of a JSON line without building the rest.
 class FieldFinder {
  public:
   explicit FieldFinder(const std::string& field) : field_(field) {}
@@ -64,7 +64,7 @@ class FieldFinder {
   }
 
   std::optional<std::string> text;
-  bool is_null = false;  // the field is there, without a text
+  bool is_null = false;  // the field is there, but has no text
 
  private:
   bool fail(std::string problem) {
@@ -88,7 +88,7 @@ class FieldFinder {
 
   const std::string& field_;
   int64_t depth_ = 0;
-  bool wanted_ = false;  // the value that comes next is the field's
+  bool wanted_ = false;  // the next value is that of the field
   bool seen_ = false;
   std::string problem_;
 };
@@ -153,7 +153,7 @@ class JsonLinesReader : public FormatReader {
                             max_line_bytes_));
   }
 
-  // Moves the begun line to the front and reads on behind it; the buffer grows with the longest line.
+  // Moves the partial line to the front of the buffer and reads more after it. The buffer grows with the longest line.
   void read_more() {
     buffer_.erase(0, begin_);
     end_ -= begin_;

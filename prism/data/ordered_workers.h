@@ -13,8 +13,8 @@
 
 namespace prism::data {
 
-// Works on items in several threads and gives them back in the order they came. One thread submits and takes; at most
-// `depth` items are under way, so memory is bounded whatever the pace of either side.
+// Processes items in several threads and returns them in the order of submission. One thread submits and takes. At most
+// `depth` items are in flight, so memory is bounded however fast either side is.
 template <typename Item>
 class OrderedWorkers {
  public:
@@ -47,7 +47,7 @@ class OrderedWorkers {
     changed_.notify_all();
   }
 
-  // Waits for the oldest item; throws what the work on it threw.
+  // Waits for the oldest item and returns it. Rethrows an exception from processing it.
   Item take() {
     const std::unique_ptr<Slot> slot = std::move(slots_.front());
     slots_.pop_front();
@@ -86,7 +86,7 @@ class OrderedWorkers {
 
   const size_t depth_;
   const std::function<void(Item&)> work_;
-  std::deque<std::unique_ptr<Slot>> slots_;  // in order of submission; touched by the owner only
+  std::deque<std::unique_ptr<Slot>> slots_;  // in order of submission; used by the owner only
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Slot*> waiting_;

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kLockName = ".preparing";
 
-// Whether the file is still the one of that name: who had it before has removed it with its turn.
+// Returns true if the path still refers to this file: the previous owner removes it at the end of its turn.
 bool is_current(const io::FileDescriptor& file) {
   struct stat ours {
   }, theirs{};
@@ -60,7 +60,7 @@ OutputFolder::OutputFolder(const fs::path& path) : folder_(path) {
 FolderTurn::FolderTurn(const fs::path& path, const std::function<void()>& wait) : folder_(path) {
   do {
     std::error_code ignored;
-    fs::create_directories(folder_.path(), ignored);  // who had the turn before may have removed it
+    fs::create_directories(folder_.path(), ignored);  // the previous owner may have removed it
     lock_ = io::FileDescriptor(folder_.path() / kLockName, O_RDWR | O_CREAT);
     if (::flock(lock_.get(), LOCK_EX | LOCK_NB) == 0) continue;
     if (errno != EWOULDBLOCK && errno != EINTR) io::throw_system_error("lock", lock_.path(), errno);

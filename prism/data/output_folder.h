@@ -7,7 +7,7 @@
 
 namespace prism::data {
 
-// A folder that is made when missing. Of the folders that were made, those left empty in the end are removed again.
+// Creates a folder if it is missing. Created folders that are still empty at the end are removed again.
 class MadeFolder {
  public:
   explicit MadeFolder(const std::filesystem::path& path);
@@ -19,7 +19,7 @@ class MadeFolder {
 
  private:
   std::filesystem::path path_;
-  int64_t made_ = 0;  // how many of the path's last folders are ours
+  int64_t made_ = 0;  // the number of trailing folders of the path that were created here
 };
 
 // A folder to write into, locked against other writers while the object lives.
@@ -34,8 +34,9 @@ class OutputFolder {
   io::FileDescriptor lock_;
 };
 
-// While it lives, this process alone prepares something in a folder, which is made when missing. Where another does so,
-// calls `wait` and waits for its turn. What was made and left empty is removed again.
+// Gives this process the exclusive right to prepare something in a folder while the object lives. Creates the folder if
+// it is missing. If another process has the right, calls `wait` and waits for its turn. Created folders that are still
+// empty at the end are removed again.
 class FolderTurn {
  public:
   FolderTurn(const std::filesystem::path& path, const std::function<void()>& wait);

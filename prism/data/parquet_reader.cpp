@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kBufferBytes = int64_t{1} << 20;
 constexpr int64_t kBatchRows = 64;
 
-// Arrow's own buffer holds the pages in use only, where the default would load the whole column of a row group.
+// Makes Arrow buffer only the pages in use; the default would load the whole column of a row group.
 parquet::ReaderProperties page_by_page() {
   parquet::ReaderProperties properties;
   properties.enable_buffered_stream();
@@ -55,7 +55,7 @@ class ParquetReader : public FormatReader {
   }
 
  private:
-  // Arrow reports broken files by exceptions of several kinds.
+  // Arrow reports broken files with several kinds of exceptions.
   template <typename Body>
   void guarded(Body body) const {
     try {

@@ -5,10 +5,10 @@
 
 namespace prism::data {
 
-// Linked in place of parquet_reader.cpp when the build found no Arrow.
+// Linked instead of parquet_reader.cpp if the build found no Arrow.
 std::unique_ptr<FormatReader> read_parquet(const std::filesystem::path& path, const ReaderOptions&) {
   throw Error(
-      fmt::format("{}: this build of Prism reads no Parquet, for it found no Arrow library; install the Python "
+      fmt::format("{}: this build of Prism cannot read Parquet, because it found no Arrow library; install the Python "
                   "package pyarrow for the interpreter PRISM_PYTHON and build again",
                   path.string()));
 }

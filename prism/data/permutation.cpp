@@ -25,7 +25,7 @@ uint64_t ceil_sqrt(uint64_t n) {
 uint64_t mix(uint64_t key, uint64_t value) { return XXH3_64bits_withSeed(&value, sizeof(value), key); }
 
 Permutation::Permutation(int64_t size, uint64_t key) : size_(static_cast<uint64_t>(size)), side_(0), key_(key) {
-  // Squares of the side must fit.
+  // The square of the side must fit into 64 bits.
   if (size < 1 || size > (int64_t{1} << 62)) {
     throw Error(fmt::format("permutation: expected a size between 1 and 2^62, got {}", size));
   }

@@ -11,30 +11,31 @@ namespace prism::data {
 
 class FormatReader;
 
-// How files become documents. The extension decides, with `.gz` or `.zst` after it or not:
-//   .jsonl .ndjson   one JSON object a line, its `text_field` a string; blank lines are passed over
+// How files become documents. The extension decides; it may be followed by `.gz` or `.zst`:
+//   .jsonl .ndjson   one JSON object a line, its `text_field` a string; blank lines are skipped
 //   .parquet         one document a row, from the string column `text_field` (not compressed as a whole file)
-//                    Of both, rows whose text is null are passed over and counted.
-//   any other        text: documents lie between lines that hold only `separator`; without one the file is one document
-// A document keeps its bytes as they are, line ends and invalid UTF-8 included; only a byte-order mark that opens a
-// file is dropped. Documents of nothing but blanks are passed over and counted.
+//                    In both, rows whose text is null are skipped and counted.
+//   any other        text: documents are separated by lines that hold only `separator`; without one, the file is one
+//                    document
+// A document keeps its bytes as they are, including line ends and invalid UTF-8; only a byte-order mark at the start of
+// a file is dropped. Documents that hold only blanks are skipped and counted.
 struct ReaderOptions {
   std::string separator = "<|endoftext|>";  // empty: text files have no separators
   std::string text_field = "text";
-  std::vector<std::string> extensions = {};  // within folders: only these (".py", ".txt.zst"); empty takes all
+  std::vector<std::string> extensions = {};  // within folders: only these (".py", ".txt.zst"); empty: all
   size_t piece_bytes = size_t{1} << 20;
-  size_t max_line_bytes = size_t{64} << 20;  // the longest line of JSON, for a line is held in memory
+  size_t max_line_bytes = size_t{64} << 20;  // the longest line of JSON; a line is held in memory
 };
 
-// A part of a document, at most `piece_bytes` long. Long documents come in several pieces, cut where the pre-split
-// rules have a boundary too (see cut.h), so that the pieces' tokens put together are those of the whole.
+// A part of a document, at most `piece_bytes` long. Long documents come in several pieces. They are cut where the
+// pre-split rules have a boundary (see cut.h), so that the concatenated tokens of the pieces are those of the whole.
 struct Piece {
   std::string text;
   bool first = true;
   bool last = true;  // the document ends here
 };
 
-// Files of folders that are not read, each kind counted. A hidden folder counts once.
+// The number of files in folders that are not read, by reason. A hidden folder counts once.
 struct Skipped {
   int64_t hidden = 0;    // name begins with a dot
   int64_t filtered = 0;  // not among ReaderOptions::extensions
@@ -52,9 +53,9 @@ struct CorpusFile {
   uint64_t bytes = 0;  // on disk
 };
 
-// The files behind the given paths: folders are walked in byte order of the relative names, links to folders are not
-// followed. A file named directly must be readable text; within folders unfit files are skipped. An empty corpus is an
-// error.
+// The files of the given paths. Folders are walked in byte order of the relative names; links to folders are not
+// followed. A file named directly must be readable text; within folders unsuitable files are skipped. An empty corpus
+// is an error.
 class Corpus {
  public:
   explicit Corpus(std::vector<std::string> paths, ReaderOptions options = {});
@@ -95,8 +96,8 @@ class Documents {
   size_t root() const { return root_; }                  // and the index of its root in the corpus
   uint64_t consumed() const;                             // bytes of files read so far, of corpus.bytes()
   int64_t documents() const { return documents_; }       // begun so far
-  int64_t empty_documents() const { return empty_; }     // passed over so far
-  int64_t null_rows() const { return null_rows_; }       // passed over in the files that are done
+  int64_t empty_documents() const { return empty_; }     // skipped so far
+  int64_t null_rows() const { return null_rows_; }       // skipped in the files that are done
 
  private:
   bool open_next();

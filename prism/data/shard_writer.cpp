@@ -81,7 +81,7 @@ struct ShardWriter::OpenShard {
     buffer.clear();
   }
 
-  // The count is known only now; until then the header says 0, which no reader accepts.
+  // The count is known only now. Until then the header holds 0, which no reader accepts.
   void finish(int64_t token_bytes) {
     write_buffer();
     entry.hash = hash.digest();

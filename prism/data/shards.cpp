@@ -137,7 +137,7 @@ void Shards::prefetch(int64_t first, int64_t count) const {
   for_each_part(first, count, [&](const Part& part, int64_t offset, int64_t here) {
     const size_t begin = byte_offset(part, offset) / page * page;  // the mapping itself begins with a page
     const size_t end = byte_offset(part, offset + here);
-    // Advice only: the tokens are read all the same when it is refused.
+    // This is only advice: if it is refused, the tokens are read anyway.
     ::madvise(const_cast<std::byte*>(part.file.bytes().data() + begin), end - begin, MADV_WILLNEED);
   });
 }

@@ -14,10 +14,11 @@
 
 namespace prism::data {
 
-// A token shard, as llm.c writes them: 256 little-endian int32, of which the first three count,
+// A token shard in the format of llm.c: a header of 256 little-endian int32, of which the first three are used, and the
+// tokens:
 //   20240520, 1, n    then n uint16, for vocabularies of at most 65,536
 //   20240801, 7, n    then n uint32
-// and nothing after. A split is several shards read as one row of tokens; documents may run on from one to the next.
+// A split is several shards read as one sequence of tokens; a document may continue in the next shard.
 constexpr size_t kShardHeaderBytes = 256 * sizeof(int32_t);
 constexpr int64_t kDefaultShardTokens = 100'000'000;
 
@@ -26,13 +27,13 @@ struct ShardHeader {
   int64_t token_bytes = 0;  // 2 or 4
 };
 
-// Throws unless `file` is a whole shard: magic numbers, a positive count, and exactly the size they call for.
+// Throws unless `file` is a whole shard: magic numbers, a positive count, and exactly the size that they imply.
 ShardHeader check_shard(std::span<const std::byte> file, std::string_view name);
 
 int64_t token_bytes_for(int64_t vocab_size);
 
-// Writes the shards of one split. All bytes go to temporary files; `commit` makes them appear, replacing what was
-// there, with the identity last. Whatever ends the object before that removes the temporary files.
+// Writes the shards of one split. All bytes go to temporary files; `commit` renames them, replacing existing shards,
+// with the identity last. Destroying the object before that removes the temporary files.
 class ShardWriter {
  public:
   ShardWriter(std::filesystem::path folder, std::string split, int64_t vocab_size,
@@ -44,7 +45,7 @@ class ShardWriter {
   void append(std::span<const uint32_t> tokens);  // throws for an id that is not below vocab_size
   int64_t tokens() const { return tokens_; }
 
-  void flush();                        // everything on disk, still under temporary names
+  void flush();                        // flushes everything to disk, still under temporary names
   Identity commit(Identity identity);  // fills in split, vocab_size, tokens and shards
 
  private:
@@ -62,7 +63,7 @@ class ShardWriter {
   int64_t tokens_ = 0;
   std::unique_ptr<OpenShard> open_;
   std::vector<ShardEntry> written_;
-  bool replacing_ = false;  // the shards that were there are gone
+  bool replacing_ = false;  // the previous shards have been removed
   bool committed_ = false;
 };
 
@@ -73,18 +74,18 @@ void remove_shards(const std::filesystem::path& folder, std::string_view split);
 // tokens and compares their hashes.
 class Shards {
  public:
-  // Refuses shards made with another tokenizer than the one whose hash is given; an empty hash accepts any.
+  // Throws if the shards were made with a tokenizer of another hash; an empty hash accepts any.
   Shards(const std::filesystem::path& folder, std::string_view split, std::string_view tokenizer_hash);
 
-  // Appends the tokens of other shards, which must be of the same tokenizer. The recipe becomes that of both.
+  // Appends the tokens of other shards, which must have the same tokenizer. The recipe becomes that of both.
   void append(Shards other);
 
   int64_t tokens() const { return identity_.tokens; }
   const Identity& identity() const { return identity_; }
 
-  // tokens()[first … first + out.size()); throws for an id outside the vocabulary.
+  // Reads tokens [first, first + out.size()). Throws for an id outside the vocabulary.
   void read(int64_t first, std::span<int64_t> out) const;
-  void prefetch(int64_t first, int64_t count) const;  // asks the system to load them, and does not wait
+  void prefetch(int64_t first, int64_t count) const;  // asks the system to load them; does not wait
   void verify() const;
 
  private:

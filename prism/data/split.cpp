@@ -55,7 +55,7 @@ std::optional<uint64_t> HeldOutChooser::bound() const {
   if (bound < largest_) return bound;
   throw Error(
       fmt::format("data: expected documents left to train on after the held-out ones, got none of {}; separate the "
-                  "documents, hold out fewer, or hold out none and name a held-out text of its own",
+                  "documents, hold out fewer, or hold out none and name a separate held-out text",
                   documents_));
 }
 

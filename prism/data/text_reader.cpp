@@ -34,7 +34,7 @@ class TextReader : public FormatReader {
       begin_ += found.length;
       line_start_ = true;
     } else if (text.size() > limit_) {
-      // The rest is never empty: what follows the cut is neither the end nor a separator.
+      // The rest is never empty: the cut is followed by neither the end nor a separator.
       give(piece, text.substr(0, cut_position(text, limit_)), /*last=*/false);
       line_start_ = piece.text.back() == '\n';
     } else {

@@ -9,7 +9,7 @@ namespace {
 
 TEST(ABuildWithoutArrow, SaysHowToReadParquet) {
   const std::string message = io::message_of<Error>([] { read_parquet("some/file.parquet", {}); });
-  EXPECT_TRUE(io::contains(message, "some/file.parquet: this build of Prism reads no Parquet"));
+  EXPECT_TRUE(io::contains(message, "some/file.parquet: this build of Prism cannot read Parquet"));
   EXPECT_TRUE(io::contains(message, "install the Python package pyarrow"));
 }
 
