@@ -1,4 +1,4 @@
-"""Writes the classes of prism_optim from the tables of the compiled library: names, types, defaults and documents of every option."""
+"""Writes the classes of prism_optim from the tables of the compiled library: name, type, default and help of every option."""
 
 from __future__ import annotations
 
@@ -68,17 +68,17 @@ class {name}(Optimizer):
 MIXED = '''
 
 class Mixed(RoutedOptimizer):
-    """One optimizer for a whole model: hidden matrices go to PRISM, embeddings, heads, norms and biases to AdamW.
+    """One optimizer for a whole model: hidden matrices go to PRISM; embeddings, heads, norms and biases go to AdamW.
 
-    `print(optimizer.routing())` shows who takes what. Groups of any other combination come from `param_groups`.
+    `print(optimizer.routing())` shows the optimizer of each parameter. For any other combination, create groups with `param_groups`.
 
     Args:
-        model: the module to train, its `named_parameters()`, or parameter groups; groups that name their optimizer, as `param_groups` makes
-            them, carry their options
+        model: the module to train, its `named_parameters()`, or parameter groups; groups that name their optimizer, as those of
+            `param_groups` do, hold their own options
 {documents}
-        head: names of the output heads, parameters or modules, in place of the rules that guess them; `[]`: there are none
-        tie_rates: for programs that write one learning rate into every group: each group then trains at that rate times its `lr_ratio`, its
-            rate over the first group's at construction
+        head: names of the output heads, parameters or modules, instead of the rules that guess them; `[]`: there are none
+        tie_rates: for programs that write one learning rate into every group: each group then trains at that rate times its `lr_ratio`, the
+            ratio of its rate to the first group's at construction
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
     >>> optimizer = Mixed(model, lr=0.02, aux_lr=0.005)
@@ -110,7 +110,7 @@ def type_of(option: dict[str, Any]) -> str:
 
 
 def literal(option: dict[str, Any]) -> str:
-    """A Python literal of the default."""
+    """Returns the default as a Python literal."""
     value = option["default"]
     if option["type"] == "number":
         return repr(float(value))
@@ -135,7 +135,7 @@ def values(options: list[dict[str, Any]]) -> str:
 
 
 def positional(name: str, table: list[dict[str, Any]]) -> list[str]:
-    """The options that torch's class of this name takes by position, up to the first that is not ours; else the learning rate."""
+    """Returns the options that torch's class of this name takes by position, up to the first that we lack; if there is none, just `lr`."""
     theirs = {each.lower(): getattr(torch.optim, each) for each in torch.optim.__all__}.get(name.lower())
     order = list(inspect.signature(theirs).parameters.values())[1:] if theirs else []
     ours = {line["name"] for line in table}
@@ -153,7 +153,7 @@ def write_class(kind: str, name: str, summary: str, table: list[dict[str, Any]])
 
 
 def write_mixed(tables: dict[str, list[dict[str, Any]]]) -> str:
-    """Mixed takes PRISM's options, and AdamW's with `aux_` before them; those that every optimizer has stand for both."""
+    """Writes Mixed. It has PRISM's options, and AdamW's with the prefix `aux_`; options that every optimizer has apply to both."""
     shared = set.intersection(*({line["name"] for line in table} for table in tables.values())) - {"lr", "weight_decay"}
     aux = [
         {**line, "name": f"aux_{line['name']}", "doc": f"{line['doc']} (AdamW)", "default": line["mixed_default"]}

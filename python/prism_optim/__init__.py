@@ -2,8 +2,8 @@
 
     optimizer = prism_optim.Mixed(model, lr=0.02, aux_lr=0.005)    # hidden matrices → PRISM, the rest → AdamW
 
-`Prism`, `Muon`, `TikhonovMuon`, `AdamW`, `Adam`, `AdaGrad`, `RMSprop`, `SSD`, `RMSspectral`, `ADAspectral`, `Shampoo` and `SOAP` work alone;
-`param_groups` and `routing` show how a model is split; `inspect` shows what a step did, and `plot` draws it.
+You can also use `Prism`, `Muon`, `TikhonovMuon`, `AdamW`, `Adam`, `AdaGrad`, `RMSprop`, `SSD`, `RMSspectral`, `ADAspectral`, `Shampoo` and
+`SOAP` on their own. `param_groups` and `routing` show how a model is split; `inspect` shows what a step did, and `plot` draws it.
 """
 
 from ._build import TORCH_VERSION, __version__

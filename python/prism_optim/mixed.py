@@ -1,4 +1,4 @@
-"""What `Mixed` adds to an optimizer: routing of groups, tied rates, and one name for the momentum of all groups."""
+"""The parts of `Mixed`: routing of groups, tied rates, and one name for the momentum of all groups."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _MATRICES, _REST = "prism", "adamw"
 
 
 def _cycles_first_beta(optimizer: str | None) -> bool:
-    """Whether `momentum` in a group of this optimizer is another name of its first β, for schedulers that write it into every group."""
+    """Returns true if `momentum` is another name for the first β of this optimizer, for schedulers that write it into every group."""
     return optimizer in TABLES and "betas" in TABLES[optimizer] and "momentum" not in TABLES[optimizer]
 
 
 def _names_and_parameters(group: Mapping[str, Any]) -> list[tuple[str | None, Tensor]]:
-    """The parameters of a group as torch takes them: one, several, or pairs of name and parameter."""
+    """Returns the parameters of a group, which torch accepts as one, several, or pairs of name and parameter."""
     params = group["params"]
     if isinstance(params, set):
         raise TypeError("optimizer parameters need to be organized in ordered collections, but a set has no order; use a list instead")
@@ -39,7 +39,7 @@ def _names_and_parameters(group: Mapping[str, Any]) -> list[tuple[str | None, Te
 
 
 def _present(groups: Sequence[Mapping[str, Any]]) -> list[tuple[str, Tensor]]:
-    """The parameters of all groups, with their names or numbers."""
+    """Returns the parameters of all groups, with their names or numbers."""
     pairs: list[tuple[str, Tensor]] = []
     for group in groups:
         names = group.get("param_names") or [f"parameter.{len(pairs) + i}" for i in range(len(group["params"]))]
@@ -48,7 +48,7 @@ def _present(groups: Sequence[Mapping[str, Any]]) -> list[tuple[str, Tensor]]:
 
 
 class RoutedOptimizer(Optimizer):
-    """The base of `Mixed`, whose signature is generated from the tables of options."""
+    """The base class of `Mixed`, whose signature is generated from the option tables."""
 
     def __init__(
         self, model: Model | Sequence[Mapping[str, Any]], options: dict[str, Any], unchanged: Mapping[str, Any], head: Heads, tie_rates: bool
@@ -67,7 +67,7 @@ class RoutedOptimizer(Optimizer):
         elif any("optimizer" in group for group in model):
             changed = [name for name, value in options.items() if value != unchanged[name]] + ["head"] * (head is not None)
             if changed:
-                raise ValueError(f"Mixed: '{changed[0]}' must be given to param_groups, since the groups carry the options")
+                raise ValueError(f"Mixed: '{changed[0]}' must be given to param_groups, because the groups hold the options")
             self._options = None
             groups = [dict(group) for group in model]
             lr = groups[0].get("lr", lr)
@@ -75,10 +75,10 @@ class RoutedOptimizer(Optimizer):
             groups = self._split(model)
         super().__init__(groups, {"lr": lr})
         if all("momentum" in group for group in self.param_groups):
-            self.defaults["momentum"] = self.param_groups[0]["momentum"]  # OneCycleLR and CyclicLR look for it here
+            self.defaults["momentum"] = self.param_groups[0]["momentum"]  # OneCycleLR and CyclicLR read it here
 
     def routing(self) -> str:
-        """The table of which optimizer takes which parameter. With `tie_rates` its last line gives the ratios of the rates."""
+        """Returns the table of parameters and their optimizers. With `tie_rates` its last line gives the ratios of the rates."""
         table = groups_table(self.param_groups, self._labels)
         if self._tied:
             ratios = ", ".join(f"{group['optimizer']} {group.get('lr_ratio', 1.0):g}" for group in self.param_groups)
@@ -88,10 +88,10 @@ class RoutedOptimizer(Optimizer):
     # ---- groups
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Adds parameters. Those of a group that names no optimizer are routed, by their names in the model or else by shape.
+        """Adds parameters. If the group names no optimizer, they are routed by their names in the model, or else by shape.
 
-        In such a group an option is for each of the two optimizers that has it, and with `aux_` before its name for AdamW alone. Its `lr` is
-        for the optimizer of the first group; the other's rate keeps the ratio of `lr` to `aux_lr` that `Mixed` was made with.
+        In such a group an option applies to each of the two optimizers that has it; with the prefix `aux_` it applies only to AdamW. Its `lr`
+        applies to the optimizer of the first group; the rate of the other keeps the ratio of `lr` to `aux_lr` from the construction of `Mixed`.
         """
         if isinstance(param_group, dict) and "optimizer" not in param_group and self._options is not None:
             for group in self._split([param_group]):
@@ -101,7 +101,7 @@ class RoutedOptimizer(Optimizer):
 
     def _add(self, group: dict[str, Any]) -> None:
         optimizer = group.get("optimizer") if isinstance(group, dict) else None
-        if optimizer in TABLES:  # else the base says what is wrong
+        if optimizer in TABLES:  # otherwise the base class raises the error
             group = dict(group)
             if "lr_ratio" in group and not self._tied:
                 raise ValueError("Mixed: a group has 'lr_ratio', which only tied rates use; give tie_rates=True or leave it out")
@@ -119,7 +119,7 @@ class RoutedOptimizer(Optimizer):
         self._agree_on_momentum()
 
     def _split(self, groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Divides groups that name no optimizer by where their parameters go."""
+        """Splits groups that name no optimizer by the optimizers of their parameters."""
         model = self._model() if self._model is not None else None
         in_model: dict[Tensor, str] = {}
         if model is not None:
@@ -131,8 +131,8 @@ class RoutedOptimizer(Optimizer):
         nameless = sum(name is None for some in given for name, _ in some)
         if nameless:
             warnings.warn(
-                f"Mixed: {nameless} parameters have no names, so their shapes alone decide: matrices go to {_MATRICES}, embeddings and output "
-                f"heads among them, the rest to {_REST}; pass the model or model.named_parameters(), or name the optimizer of each group",
+                f"Mixed: {nameless} parameters have no names, so they are routed by shape: matrices, including embeddings and output heads, go "
+                f"to {_MATRICES}, the rest to {_REST}; pass the model or model.named_parameters(), or name the optimizer of each group",
                 stacklevel=4,
             )
         number = itertools.count(len(present))
@@ -152,7 +152,7 @@ class RoutedOptimizer(Optimizer):
         return result
 
     def _own_keys(self, group: Mapping[str, Any], optimizer: str) -> dict[str, Any]:
-        """What a group that is routed says of one of the two optimizers, and its keys that are options of neither."""
+        """Returns the keys of a routed group for one of the two optimizers, and those that are options of neither."""
         options = TABLES[_MATRICES].keys() | TABLES[_REST].keys()
         aux = {key.removeprefix("aux_"): value for key, value in group.items() if key.startswith("aux_") and key[4:] in TABLES[_REST]}
         others = {"params", "param_names"} | {f"aux_{name}" for name in aux} | (options - TABLES[optimizer].keys())
@@ -163,11 +163,11 @@ class RoutedOptimizer(Optimizer):
         return own | (aux if optimizer == _REST else {})
 
     def _ratio(self, optimizer: str, first: str) -> float:
-        """The rate of one optimizer over that of the other, as `Mixed` was made with them."""
+        """Returns the ratio of the two optimizers' rates at the construction of `Mixed`."""
         options = self._options or {}
         rates = {_MATRICES: options["lr"], _REST: options["aux_lr"]}
         if not rates[first] > 0:
-            raise ValueError("Mixed: a group with 'lr' needs 'aux_lr' too, since Mixed was made with a rate of 0, from which no ratio follows")
+            raise ValueError("Mixed: a group with 'lr' needs 'aux_lr' too, because Mixed was created with a rate of 0, which gives no ratio")
         return float(rates[optimizer] / rates[first])
 
     # ---- rates and momentum that are written into every group
@@ -183,7 +183,7 @@ class RoutedOptimizer(Optimizer):
         return rate
 
     def _agree_on_momentum(self) -> None:
-        """Makes `momentum` and the first of `betas` one number in groups where they are, following the one written since the last time."""
+        """Makes `momentum` and the first of `betas` equal in groups that have both: the one that was changed since the last call wins."""
         agreed = []
         for group in self.param_groups:
             if not _cycles_first_beta(group.get("optimizer")):
@@ -207,11 +207,11 @@ class RoutedOptimizer(Optimizer):
     # ---- saving and loading
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads what `state_dict` gave; see `Optimizer.load_state_dict`. Rates are tied in both or in neither."""
+        """Loads the result of `state_dict`; see `Optimizer.load_state_dict`. Rates must be tied on both sides or on neither."""
         groups = state_dict.get("param_groups", [])
         saved = any("lr_ratio" in group for group in groups)
         if saved != self._tied and any("optimizer" in group for group in groups):
-            raise ValueError(f"load_state_dict: the state was saved with tie_rates={saved}; make Mixed with tie_rates={saved} to load it")
+            raise ValueError(f"load_state_dict: the state was saved with tie_rates={saved}; create Mixed with tie_rates={saved} to load it")
         super().load_state_dict(state_dict)
         self._agree_on_momentum()
 

@@ -1,4 +1,4 @@
-"""Which optimizer takes which parameter of a model: ordered rules, the first match wins, no match is an error."""
+"""Routes the parameters of a model to optimizers by ordered rules: the first match wins, no match is an error."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """Parameters whose name matches `pattern` (a regular expression, searched) and whose shape fits go to `optimizer` with `options`.
+    """Sends parameters whose name matches `pattern` (a regular expression, searched) and whose shape matches to `optimizer` with `options`.
 
-    Dimensions are counted without sizes of 1. `only` asks for more: "depthwise" a convolution with a filter of its own for each channel,
-    "last matrix" the last matrix of the model if nothing in the model takes what it gives. A rule that is `required`, by the name it was
-    asked for, must match something.
+    Dimensions of size 1 are not counted. `only` adds a condition: "depthwise" is a convolution with one filter for each channel, "last matrix"
+    is the last matrix of the model if nothing in the model can take its output. A `required` rule, identified by the name the user gave, must
+    match something.
     """
 
     label: str
@@ -47,18 +47,18 @@ def _exactly(name: str) -> str:
 
 
 def module_of(model: object) -> nn.Module | None:
-    """The module itself, or the one whose `named_parameters()` this is; None where it is not known."""
+    """Returns the module itself, or the one whose `named_parameters()` this is; None if it is unknown."""
     found = inspect.getgeneratorlocals(model).get("self") if isinstance(model, GeneratorType) else model
     return found if isinstance(found, nn.Module) else None
 
 
 def _named(model: Model, frozen: Collection[Tensor] = ()) -> tuple[nn.Module | None, list[tuple[str, Tensor]]]:
-    """The module, where it is known, and its trainable parameters and those of `frozen` under their plain names, which are the same for a
-    wrapped model.
+    """Returns the module, if it is known, and its trainable parameters and those of `frozen` under their plain names, which a wrapped model
+    has too.
 
-    `model.named_parameters()` knows its module; any other list of named parameters is routed by names and shapes alone.
+    The module can be found from `model.named_parameters()`; any other list of named parameters is routed only by names and shapes.
     """
-    module = module_of(model)  # before the generator is read to its end
+    module = module_of(model)  # must come before the generator is exhausted
     given = list(model.named_parameters() if isinstance(model, nn.Module) else model)
     for item in given:
         if not (isinstance(item, (tuple, list)) and len(item) == 2 and isinstance(item[0], str)):
@@ -76,18 +76,18 @@ def _named(model: Model, frozen: Collection[Tensor] = ()) -> tuple[nn.Module | N
 
 
 def is_groups(model: Model | Sequence[Mapping[str, Any]]) -> TypeGuard[Sequence[Mapping[str, Any]]]:
-    """Whether these are parameter groups instead of a model or its named parameters."""
+    """Returns true for parameter groups, as opposed to a model or its named parameters."""
     return isinstance(model, Sequence) and all(isinstance(group, Mapping) for group in model)
 
 
 def _trainable(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, Tensor]]:
-    """Name, owner, name within the owner, and parameter, for every use of a trainable parameter; a tied one comes more than once."""
+    """Yields name, owner, name within the owner, and parameter, for every use of a trainable parameter; a tied one comes more than once."""
     for prefix, module in model.named_modules(remove_duplicate=False):
         for key, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
             name = f"{prefix}.{key}" if prefix else key
             if not parameter.requires_grad:
                 continue
-            if isinstance(module, parametrize.ParametrizationList):  # of a weight norm, say: what counts is whose weight it makes
+            if isinstance(module, parametrize.ParametrizationList):  # e.g. of a weight norm: the owner is the module whose weight it computes
                 owner, _, key = f".{prefix}".rpartition(".parametrizations.")
                 yield name, model.get_submodule(owner.removeprefix(".")), key, parameter
             else:
@@ -95,7 +95,7 @@ def _trainable(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, Tensor]]
 
 
 def _module_rules(model: nn.Module, named: Sequence[tuple[str, Tensor]], matrices: str, rest: str) -> list[Rule]:
-    """What the types of the modules say beyond names and shapes."""
+    """Returns rules from the types of the modules, beyond names and shapes."""
     names = {parameter: name for name, parameter in named}
     rules: dict[str, Rule] = {}
     for _, module, key, parameter in _trainable(model):
@@ -110,7 +110,7 @@ def _module_rules(model: nn.Module, named: Sequence[tuple[str, Tensor]], matrice
         elif isinstance(module, _CONVOLUTIONS) and key == "weight" and module.groups == module.in_channels > 1:
             rules.setdefault(name, Rule("depthwise", rest, pattern))
         elif isinstance(module, _CONVOLUTIONS) and key == "weight" and (module.in_channels == 1 or parameter.dim() == 3):
-            # Of one channel and yet not depthwise; or 3-D, but no stack of matrices.
+            # It has one channel but is not depthwise; or it is 3-D but not a stack of matrices.
             options = {"fold": "flatten"} if parameter.dim() == 3 else {}
             rules.setdefault(name, Rule("convolution", matrices, pattern, min_dimensions=2, options=options))
         elif isinstance(module, nn.MultiheadAttention) and key == "in_proj_weight":
@@ -119,10 +119,10 @@ def _module_rules(model: nn.Module, named: Sequence[tuple[str, Tensor]], matrice
 
 
 def default_rules(model: Model, matrices: str = "prism", rest: str = "adamw", *, head: Heads = None) -> list[Rule]:
-    """Everything with fewer than two dimensions, norms, output heads, embeddings (also tied ones), tables of positions, depthwise
-    convolutions and the output layer go to `rest`; hidden matrices, convolutions, stacked experts and the parts of a fused attention
-    projection go to `matrices`. `head` names the heads, by parameter or module, in place of the rules that guess them; `[]` says that there
-    are none.
+    """Returns the default rules. Everything with fewer than two dimensions, norms, output heads, embeddings (also tied ones), tables of
+    positions, depthwise convolutions and the output layer go to `rest`; hidden matrices, convolutions, stacked experts and the parts of a
+    fused attention projection go to `matrices`. `head` names the heads, by parameter or module, instead of the rules that guess them; `[]`
+    means that there are none.
 
     >>> for rule in default_rules(torch.nn.Embedding(10, 4)):
     ...     print(rule.label, '->', rule.optimizer)
@@ -141,7 +141,7 @@ def default_rules(model: Model, matrices: str = "prism", rest: str = "adamw", *,
 def _rules(
     rules: Sequence[Rule] | None, model: nn.Module | None, named: Sequence[tuple[str, Tensor]], matrices: str, rest: str, head: Heads
 ) -> Sequence[Rule]:
-    """The rules given, or the default ones."""
+    """Returns the given rules, or the default ones."""
     if rules is not None:
         if head is not None:
             raise ValueError("routing: 'head' belongs to the default rules; give rules or head, not both")
@@ -161,7 +161,7 @@ def _route(named: Sequence[tuple[str, Tensor]], rules: Sequence[Rule]) -> tuple[
 def routing(
     model: Model, *, matrices: str = "prism", rest: str = "adamw", rules: Sequence[Rule] | None = None, head: Heads = None
 ) -> str:
-    """The table of what `param_groups` does with a model.
+    """Returns the table of how `param_groups` splits a model.
 
     >>> print(routing(torch.nn.Sequential(torch.nn.Embedding(10, 4), torch.nn.Linear(4, 8), torch.nn.Linear(8, 10))))
     parameter  shape   rule           optimizer
@@ -179,7 +179,7 @@ def routing(
 
 
 def groups_table(groups: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> str:
-    """The same table for groups that exist, in the order of `labels`; a parameter without a label has its group as its rule."""
+    """Returns the same table for existing groups, in the order of `labels`. A parameter without a label shows its group as its rule."""
     lines: list[tuple[str, Tensor, Rule]] = []
     for index, group in enumerate(groups):
         names = group.get("param_names") or [f"parameter.{len(lines) + i}" for i in range(len(group["params"]))]
@@ -204,16 +204,16 @@ def param_groups(
     """Splits a model's trainable parameters into groups for `Mixed`, matrices first.
 
     Args:
-        model: the module to train, or its named parameters; a list that does not come straight from `model.named_parameters()` is routed
-            by names and shapes alone
-        lr: learning rate of the matrices; left out: the default of their optimizer
-        aux_lr: learning rate of the rest; left out: the default of theirs
+        model: the module to train, or its named parameters; a list that does not come directly from `model.named_parameters()` is routed
+            only by names and shapes
+        lr: learning rate of the matrices; by default that of their optimizer
+        aux_lr: learning rate of the rest; by default that of their optimizer
         matrices: the optimizer of hidden matrices, by its lower-case name
         rest: the optimizer of embeddings, heads, norms and biases
         rules: replaces `default_rules(model, matrices, rest)`
-        head: names of the output heads, parameters or modules, in place of the rules that guess them; `[]`: there are none
-        options: options of `matrices`, and with `aux_` before their names, of `rest`; those that every optimizer has (`maximize`,
-            `skip_nonfinite`, `state_dtype`, `master_weights`) go to both
+        head: names of the output heads, parameters or modules, instead of the rules that guess them; `[]`: there are none
+        options: options of `matrices` and, with the prefix `aux_`, of `rest`; those that every optimizer has (`maximize`, `skip_nonfinite`,
+            `state_dtype`, `master_weights`) apply to both
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2))
     >>> for group in param_groups(model, lr=0.02, aux_lr=0.005, gamma=2):
@@ -236,7 +236,7 @@ def groups_and_labels(
     only: Sequence[tuple[str, Tensor]] | None = None,
     **options: Any,
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """What `param_groups` returns, and the label of the rule for each name. `only` leaves parameters out after routing the whole model."""
+    """Returns the groups of `param_groups` and the label of each name's rule. `only` drops other parameters after the whole model is routed."""
     both = set.intersection(*(set(table) for table in TABLES.values())) - {"lr", "weight_decay"}
     given = {"lr": lr, "aux_lr": aux_lr} | options
     of = {matrices: defaults(matrices, mixed=True), rest: defaults(rest, mixed=True)}

@@ -1,4 +1,4 @@
-"""What the last step did to each matrix, and a chart of it."""
+"""The effect of the last step on each matrix, and a chart of it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .base import Optimizer
 class Spectrum:
     """One matrix at the last step, in float64. The directions are the eigenvectors of the Gram matrix that shaped the update, largest first.
 
-    Of stacked matrices (e, m, n) each tensor has the leading dimension e.
+    For stacked matrices (e, m, n) each tensor has the leading dimension e.
     """
 
     singular_values: Tensor  # of T, the (Nesterov) momentum
-    snr: Tensor  # per direction: ‖Tv‖/‖Dv‖, D the gradient's distance from the momentum
+    snr: Tensor  # per direction: ‖Tv‖/‖Dv‖, where D is the gradient minus the momentum
     gain: Tensor  # per direction: ‖Ov‖, measured on the update O
     theory: Tensor  # per direction: (1 + γ²/SNR²)^(−1/2)
     weight_norm: Tensor  # Frobenius
@@ -27,7 +27,7 @@ class Spectrum:
 
 
 def inspect(optimizer: Optimizer) -> dict[str, Spectrum]:
-    """The spectra behind the last step, by parameter name: call it between `step()` and `zero_grad()`.
+    """Returns the spectra of the last step by parameter name. Call it between `step()` and `zero_grad()`.
 
     Methods without spectra (AdamW, Shampoo, …) and PRISM with `side="both"` have no entries.
 
@@ -35,7 +35,7 @@ def inspect(optimizer: Optimizer) -> dict[str, Spectrum]:
     >>> weight.grad = torch.eye(4, 3)
     >>> optimizer = Prism([("weight", weight)], gamma=1.0, momentum=0.95, nesterov=False, solver="exact")
     >>> optimizer.step()
-    >>> inspect(optimizer)["weight"].gain.numpy().round(4)  # a zero-started momentum: 1/√(1 + (0.95/0.05)²)
+    >>> inspect(optimizer)["weight"].gain.numpy().round(4)  # momentum starts at zero: 1/√(1 + (0.95/0.05)²)
     array([0.0526, 0.0526, 0.0526])
     """
     if not isinstance(optimizer, Optimizer):
@@ -48,7 +48,7 @@ def inspect(optimizer: Optimizer) -> dict[str, Spectrum]:
 
 
 def plot(spectra: Mapping[str, Spectrum], axes: Any = None) -> Any:
-    """Draws the gain of every direction over its SNR beside the law of the exact solver, and returns the axes. Needs matplotlib."""
+    """Draws the gain of every direction over its SNR, beside the gain of the exact solver, and returns the axes. Needs matplotlib."""
     try:
         import matplotlib.pyplot as pyplot
     except ImportError:

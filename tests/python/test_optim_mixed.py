@@ -69,7 +69,7 @@ def test_layers_unfrozen_later_are_routed_by_their_names_in_the_model(given):
 
 def test_parameters_without_names_are_routed_by_shape_with_a_note():
     model = net()
-    note = "Mixed: 9 parameters have no names, so their shapes alone decide: matrices go to prism, embeddings and output heads among them, the rest"
+    note = "Mixed: 9 parameters have no names, so they are routed by shape: matrices, including embeddings and output heads, go to prism, the rest to"
     decayed = [p for p in model.parameters() if p.dim() > 1]
     rest = [p for p in model.parameters() if p.dim() < 2]
     with pytest.warns(UserWarning, match=note):
@@ -229,7 +229,7 @@ def test_tied_rates_are_saved(how):
 def test_tied_and_untied_rates_are_not_mixed_up():
     tied, untied = prism_optim.Mixed(net(), tie_rates=True), prism_optim.Mixed(net())
     for one, other, saved in ((tied, untied, False), (untied, tied, True)):
-        with pytest.raises(ValueError, match=f"saved with tie_rates={saved}; make Mixed with tie_rates={saved} to load it"):
+        with pytest.raises(ValueError, match=f"saved with tie_rates={saved}; create Mixed with tie_rates={saved} to load it"):
             one.load_state_dict(other.state_dict())
     with pytest.raises(ValueError, match="a group has 'lr_ratio', which only tied rates use; give tie_rates=True or leave it out"):
         prism_optim.Mixed(tied.param_groups)

@@ -68,7 +68,7 @@ def test_a_schedule_multiplies_each_group_s_rate_by_its_scale():
 def test_groups_of_layer_decay_without_names_are_routed_by_shape_with_a_note():
     model = vit()
     groups = timm.optim.param_groups_layer_decay(model, weight_decay=0.05, layer_decay=0.5)
-    with pytest.warns(UserWarning, match="parameters have no names, so their shapes alone decide"):
+    with pytest.warns(UserWarning, match="parameters have no names, so they are routed by shape"):
         optimizer = prism_optim.Mixed(groups, lr=0.02, aux_lr=0.005)
     assert {group["optimizer"] for group in optimizer.param_groups} == {"prism", "adamw"}
     assert all("lr_scale" in group for group in optimizer.param_groups)

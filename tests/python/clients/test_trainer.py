@@ -97,7 +97,7 @@ def test_trainer_makes_mixed_from_its_groups_by_shape_with_a_note(tmp_path):
         return trainer(folder, model=qwen2(seed), how=(prism_optim.Mixed, {"lr": 0.02, "aux_lr": 0.005}), weight_decay=0.1)
 
     through, resumed = made(tmp_path / "a"), made(tmp_path / "b", 3)
-    with pytest.warns(UserWarning, match="parameters have no names, so their shapes alone decide"):
+    with pytest.warns(UserWarning, match="parameters have no names, so they are routed by shape"):
         through.train()
     assert kinds(through) == {"prism", "adamw"}
     assert {(g["optimizer"], g["weight_decay"]) for g in through.optimizer.param_groups} == {("prism", 0.1), ("adamw", 0.0)}
