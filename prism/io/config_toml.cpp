@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <toml++/toml.h>
 
 #include <algorithm>
 #include <cctype>
@@ -11,6 +10,18 @@
 
 #include "prism/io/error.h"
 #include "prism/io/json.h"
+
+// Some texts that are not TOML make an assertion of toml++ 3.3 false, which without assertions is undefined behavior.
+// Here they stay on, and throw.
+namespace prism::io {
+struct FailedAssertion {};
+inline void fail_assertion() { throw FailedAssertion(); }
+}  // namespace prism::io
+#pragma push_macro("NDEBUG")
+#undef NDEBUG
+#define TOML_ASSERT(condition) ((condition) ? void() : ::prism::io::fail_assertion())
+#include <toml++/toml.h>
+#pragma pop_macro("NDEBUG")
 
 namespace prism::io {
 
@@ -162,6 +173,8 @@ std::vector<TomlEntry> parse_toml(std::string_view text, std::string_view where)
     flatten(parse_safely(text, where), "", entries);
   } catch (const toml::parse_error& error) {
     throw Error(fmt::format("{}:{}: invalid TOML: {}", where, error.source().begin.line, error.description()));
+  } catch (const FailedAssertion&) {
+    throw Error(fmt::format("{}: invalid TOML", where));
   }
   std::ranges::stable_sort(entries, {}, &TomlEntry::line);
   refuse_twice(entries, where);
@@ -174,6 +187,8 @@ std::optional<json> parse_toml_value(std::string_view text) {
     const auto* node = table.get("value");
     return table.size() == 1 ? to_json(*node) : std::nullopt;
   } catch (const toml::parse_error&) {
+    return std::nullopt;
+  } catch (const FailedAssertion&) {
     return std::nullopt;
   } catch (const Error&) {
     return std::nullopt;

@@ -206,6 +206,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"LetterAfterAContinuedLine", "data.path = \"\"\"\\\n§\"\"\"",
          "demo.toml:2: invalid TOML: a non-ASCII character"},
         {"LetterInQuotesAfterABareWord", "a = 1b\"\"\"\"§\"\"\"", "demo.toml:1: invalid TOML"},
+        {"HeaderWithoutAName", "[ =]", "demo.toml: invalid TOML"},
         {"Binary",
          std::string("\x7f"
                      "ELF\0\0\1",
