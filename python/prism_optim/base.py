@@ -95,8 +95,7 @@ class Optimizer(torch.optim.Optimizer):
     @torch.compiler.disable(reason=_COMPILED)  # type: ignore[no-untyped-call, untyped-decorator]
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Takes one step. A parameter without a gradient stays as it is, and so does its state. A closure computes the loss again."""
-        with torch.enable_grad():
-            loss = closure() if closure is not None else None
+        loss = torch.enable_grad()(closure)() if closure is not None else None
         self._sync()
         self._last_scale = getattr(self, "grad_scale", None)
         self._engine.step(getattr(self, "found_inf", None), self._last_scale)
@@ -105,8 +104,7 @@ class Optimizer(torch.optim.Optimizer):
     @property
     def skipped(self) -> Tensor:
         """How many steps a non-finite gradient has cancelled (`skip_nonfinite`)."""
-        skipped: Tensor = self._engine.skipped()
-        return skipped
+        return self._engine.skipped()  # type: ignore[no-any-return]
 
     def state_dict(self) -> dict[str, Any]:
         """The state in torch's layout, with `skipped` where a group has `skip_nonfinite`, and names without what wrappers put into them."""
@@ -138,8 +136,7 @@ class Optimizer(torch.optim.Optimizer):
             warnings.warn(f"load_state_dict: options follow the checkpoint: {changes}", stacklevel=3)
         for index, source in enumerate(sources):
             own = {key: value for key, value in self.param_groups[index].items() if key in _PARAMETERS}
-            fresh = {key: value for key, value in saved[source].items() if key not in _PARAMETERS}
-            self.param_groups[index] = fresh | own
+            self.param_groups[index] = {key: value for key, value in saved[source].items() if key not in _PARAMETERS} | own
         self.state = defaultdict(dict)
         self._sync()
         for post_hook in self._optimizer_load_state_dict_post_hooks.values():
@@ -147,4 +144,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         self._sync()
-        return super().__getstate__() | {"_engine": self._engine, "_told": ([], [], []), "_shown": [], "_last_scale": None}
+        return super().__getstate__() | {"_engine": self._engine}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:  # pickles of earlier versions have no engine
+        super().__setstate__({"_engine": Engine(), "_told": ([], [], []), "_shown": [], "_last_scale": None} | state)

@@ -1087,6 +1087,19 @@ def test_a_copy_continues_alike_and_apart(case, duplicate):
     assert_same(states(optimizer), states(twin))
 
 
+def test_a_pickle_of_an_earlier_version_continues():
+    """Such a pickle has groups and state, and no engine."""
+    named = [("a", torch.nn.Parameter(torch.ones(6, 4)))]
+    optimizer = prism_optim.Prism(named, lr=0.1)
+    train(optimizer, named, 2)
+    twin = prism_optim.Prism.__new__(prism_optim.Prism)
+    twin.__setstate__(copy.deepcopy({key: value for key, value in optimizer.__getstate__().items() if key != "_engine"}))
+    twins = [("a", twin.param_groups[0]["params"][0])]
+    train(twin, twins, 1)
+    train(optimizer, named, 1)
+    assert_same(values(named), values(twins))
+
+
 @torch_too
 def test_a_model_and_its_optimizer_are_copied_together(case):
     named = parameters(case)
