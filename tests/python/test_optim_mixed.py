@@ -113,7 +113,7 @@ def test_groups_that_cannot_be_routed_change_nothing():
     optimizer = prism_optim.Mixed(model, lr=0.0, aux_lr=0.1)
     with pytest.raises(ValueError, match="some parameters appear in more than one parameter group"):
         optimizer.add_param_group({"params": [nn.Parameter(torch.ones(2, 2)), model[1].weight]})
-    with pytest.warns(UserWarning), pytest.raises(ValueError, match="a group with 'lr' needs 'aux_lr' too, since Mixed was made with a rate of 0"):
+    with pytest.warns(UserWarning), pytest.raises(ValueError, match="a group with 'lr' needs 'aux_lr' too, because Mixed was created with a rate of 0"):
         optimizer.add_param_group({"params": [nn.Parameter(torch.ones(2))], "lr": 0.1})
     assert len(optimizer.param_groups) == 2
     carrying = prism_optim.Mixed(prism_optim.param_groups(model))
