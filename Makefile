@@ -50,7 +50,7 @@ test-gpu:  ## run the tests that need a GPU, and the kernels' own under compute-
 	@$(BUILD) release-gpu
 	@PYTHON="$(PY)" tools/test_gpu.sh
 
-test-sanitize:  ## run the C++ tests under the address and undefined-behaviour sanitizers
+test-sanitize:  ## run the C++ tests under the address and undefined-behavior sanitizers
 	@tools/setup.sh build
 	@$(CONFIGURE) sanitize
 	@$(BUILD) sanitize

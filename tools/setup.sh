@@ -31,7 +31,7 @@ readonly build_packages=(
 )
 
 die() {  # the first line, then the others indented
-  printf 'set-up: %s\n' "$1" >&2
+  printf 'setup: %s\n' "$1" >&2
   [[ $# -eq 1 ]] || printf '  %s\n' "${@:2}" >&2
   exit 2
 }
@@ -62,7 +62,7 @@ install_packages() {
     as_root=(sudo -n)
   fi
   local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=600)
-  echo "set-up: installing $*"
+  echo "setup: installing $*"
   # The package lists of a fresh machine are empty or old: then update and try again.
   "${apt[@]}" install -y --no-install-recommends "$@" ||
     { "${apt[@]}" update && "${apt[@]}" install -y --no-install-recommends "$@"; } ||
@@ -124,12 +124,12 @@ make_venv() {
   .venv/bin/python -c 'import pip' 2>/dev/null || python3 -m venv --clear .venv ||
     die "python3 could not make .venv; remove it, look at the message above and try again"
   local pip=(.venv/bin/python -m pip --disable-pip-version-check --quiet)
-  echo "set-up: installing $torch_requirement into .venv"
+  echo "setup: installing $torch_requirement into .venv"
   "${pip[@]}" install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "$torch_requirement" ||
     die "pip could not install $torch_requirement${TORCH_INDEX:+ from $TORCH_INDEX}"
   # No dependency may bring another torch than the one chosen.
   .venv/bin/python -c 'from importlib.metadata import version; print("torch==" + version("torch"))' >.venv/torch.txt
-  echo "set-up: installing tools/requirements.txt into .venv"
+  echo "setup: installing tools/requirements.txt into .venv"
   "${pip[@]}" install -r tools/requirements.txt -c .venv/torch.txt || die "pip could not install tools/requirements.txt"
   PYTHON=.venv/bin/python check_given_python test
   printf '%s' "$wanted" >"$stamp"
@@ -142,7 +142,7 @@ install_clients() {
   wanted="$timm_requirement torchvision==0.$((minor + 15)).* ${TORCH_INDEX:-}"  # torchvision 0.28 is torch 2.13's
   [[ -f $folder/.prism-setup && $(<"$folder/.prism-setup") == "$wanted" ]] && return
   rm -rf "$folder"
-  echo "set-up: installing $timm_requirement and torchvision 0.$((minor + 15)) into $folder"
+  echo "setup: installing $timm_requirement and torchvision 0.$((minor + 15)) into $folder"
   "$python" -m pip --disable-pip-version-check --quiet install --no-deps --target "$folder" ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} \
     "$timm_requirement" "torchvision==0.$((minor + 15)).*" || die "pip could not install timm and torchvision into $folder"
   printf '%s' "$wanted" >"$folder/.prism-setup"

@@ -79,7 +79,7 @@ void write_page(const std::filesystem::path& file, const std::string& device, co
   report::BarPage page{"One optimizer step",
                        fmt::format("{}, torch {}, {}. Milliseconds for all hidden matrices of a model (…_rest: for "
                                    "everything else), gradients given, float32 weights; the better of eager and "
-                                   "captured in a CUDA graph. Bars in colour are Prism's.",
+                                   "captured in a CUDA graph. Bars in color are Prism's.",
                                    device, TORCH_VERSION, today()),
                        {}};
   for (const auto& model : models) {

@@ -29,7 +29,7 @@ std::optional<Peak> peak_of(const std::string& device_name);
 
 // One whole step over these shapes, float32 weights and gradients. Matrices m×n, m ≥ n, of the spectral optimizers: the
 // products that the kernels form, and G read, M and W (and the averaged covariance) read and written. Adam: G read, W
-// and two averages read and written. Nothing for optimizers whose work is not modelled.
+// and two averages read and written. Nothing for optimizers whose work is not modeled.
 std::optional<Work> step_work(const Options& options, const std::vector<Shape>& shapes);
 
 // The kernels of a spectral step in the order of their launches (prism/cuda/spectral.cpp).

@@ -37,7 +37,7 @@ Result result_of(const Plan& plan, size_t contender, const std::vector<RunOutcom
   result.id = plan.contenders()[contender].id;
   result.label = plan.contenders()[contender].label;
   result.points = points_of(plan, contender, runs);
-  result.sweep = analyse_sweep(result.points, plan.config().real("compare.tolerance"));
+  result.sweep = analyze_sweep(result.points, plan.config().real("compare.tolerance"));
   if (!result.sweep) {
     result.final.mean = kInfinity;
     return result;
@@ -145,12 +145,12 @@ void check_equal_start_and_data(const std::vector<RunOutcome>& runs, Comparison&
 }
 
 std::optional<double> best_rate(const Plan& plan, size_t contender, const std::vector<RunOutcome>& runs) {
-  const auto sweep = analyse_sweep(points_of(plan, contender, runs), plan.config().real("compare.tolerance"));
+  const auto sweep = analyze_sweep(points_of(plan, contender, runs), plan.config().real("compare.tolerance"));
   if (!sweep) return std::nullopt;
   return sweep->best.lr;
 }
 
-Comparison analyse(const Plan& plan, const std::vector<RunOutcome>& runs) {
+Comparison analyze(const Plan& plan, const std::vector<RunOutcome>& runs) {
   Comparison comparison;
   check_equal_start_and_data(runs, comparison);
   std::vector<size_t> all;

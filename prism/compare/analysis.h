@@ -60,6 +60,6 @@ void check_equal_start_and_data(const std::vector<RunOutcome>& runs, Comparison&
 // The best rate of a contender's sweep; nothing where every rate diverged.
 std::optional<double> best_rate(const Plan& plan, size_t contender, const std::vector<RunOutcome>& runs);
 
-Comparison analyse(const Plan& plan, const std::vector<RunOutcome>& runs);
+Comparison analyze(const Plan& plan, const std::vector<RunOutcome>& runs);
 
 }  // namespace prism::compare

@@ -148,7 +148,7 @@ CompareResult compare(const Plan& plan, const train::Dataset& dataset, const Com
   result.interrupted = !runner.run_all();
   if (result.interrupted) return result;
   result.runs = std::move(runner).outcomes();
-  result.comparison = analyse(plan, result.runs);
+  result.comparison = analyze(plan, result.runs);
   const auto& results = result.comparison.results;
   for (size_t i = 0; i < results.size() && !plan.config().string("compare.prompt").empty(); ++i) {
     if (results[i].sweep) result.samples.push_back(make_sample(plan, results[i], i, dataset.tokenizer));

@@ -37,7 +37,7 @@ double incomplete_beta(double a, double b, double x) {  // regularized
   return 1 - factor * beta_fraction(b, a, 1 - x) / b;
 }
 
-// The rate between a point within the limit and its neighbour, which is not.
+// The rate between a point within the limit and its neighbor, which is not.
 double crossing_rate(const SweepPoint& inside, const SweepPoint& outside, double limit) {
   if (!std::isfinite(outside.loss)) return inside.lr;
   const double share = (limit - inside.loss) / (outside.loss - inside.loss);
@@ -56,8 +56,8 @@ End range_end(const std::vector<SweepPoint>& points, size_t best, int step, doub
   while (true) {
     const int64_t next = i + step;
     if (next < 0 || next > last) return {points[static_cast<size_t>(i)].lr, true};
-    const auto& neighbour = points[static_cast<size_t>(next)];
-    if (!(neighbour.loss <= limit)) return {crossing_rate(points[static_cast<size_t>(i)], neighbour, limit), false};
+    const auto& neighbor = points[static_cast<size_t>(next)];
+    if (!(neighbor.loss <= limit)) return {crossing_rate(points[static_cast<size_t>(i)], neighbor, limit), false};
     i = next;
   }
 }
@@ -94,7 +94,7 @@ Estimate mean_with_interval(std::span<const double> values, double confidence) {
   return estimate;
 }
 
-std::optional<Sweep> analyse_sweep(std::vector<SweepPoint> points, double tolerance) {
+std::optional<Sweep> analyze_sweep(std::vector<SweepPoint> points, double tolerance) {
   std::sort(points.begin(), points.end(), [](const auto& a, const auto& b) { return a.lr < b.lr; });
   const auto least =
       std::min_element(points.begin(), points.end(), [](const auto& a, const auto& b) { return a.loss < b.loss; });

@@ -41,7 +41,7 @@ struct Sweep {
   Edge edge = Edge::kNone;  // the best rate is the first or the last of at least two
 
   // The rates around the best whose loss stays within `tolerance` of it. The ends lie where the line through
-  // neighbouring points, loss against log rate, crosses best + tolerance; beside a diverged run, at the last rate that
+  // neighboring points, loss against log rate, crosses best + tolerance; beside a diverged run, at the last rate that
   // did not diverge. Open: still within it at the grid's end.
   double low = 0, high = 0;
   bool low_open = false, high_open = false;
@@ -49,7 +49,7 @@ struct Sweep {
 };
 
 // Nothing where every run diverged. Rates must differ; any order.
-std::optional<Sweep> analyse_sweep(std::vector<SweepPoint> points, double tolerance);
+std::optional<Sweep> analyze_sweep(std::vector<SweepPoint> points, double tolerance);
 
 // Where a curve first falls to `target`, x interpolated linearly between its points; nothing where it never does.
 std::optional<double> first_crossing(std::span<const double> x, std::span<const double> loss, double target);

@@ -10,7 +10,7 @@ namespace prism::report {
 struct Bar {
   std::string name;
   double value = 0;
-  bool marked = false;  // in colour
+  bool marked = false;  // in color
 };
 struct BarGroup {
   std::string name, detail;

@@ -23,11 +23,11 @@ struct TextPlotOptions {
   bool log_x = false, log_y = false;
   std::string x_label = {}, y_label = {};
   bool unicode = locale_is_utf8();
-  bool color = false;  // ANSI colours, one per series
+  bool color = false;  // ANSI colors, one per series
 };
 
-// Lines through the points, with axes and, for several series, a legend. A single series, or several in colour, is
-// drawn in braille dots, eight to a cell; several without colour, or any in ASCII, with one letter per series.
+// Lines through the points, with axes and, for several series, a legend. A single series, or several in color, is
+// drawn in braille dots, eight to a cell; several without color, or any in ASCII, with one letter per series.
 std::string line_plot(const std::vector<TextSeries>& series, const TextPlotOptions& options = {});
 
 // One cell per value group, ▁ to █ (in ASCII: _ . - = + * # @), from the smallest value to the largest; for a column of

@@ -11,7 +11,7 @@ inline constexpr size_t kMostSteps = 8;        // of one run's spectra
 
 // Makes the lists of a page's run short enough, in place. The page does so itself; who reads many long runs thins each
 // before the next. Doing it again changes nothing.
-//   train      of more than kMostPoints points, as many groups of neighbours: `loss` becomes the mean of a group's
+//   train      of more than kMostPoints points, as many groups of neighbors: `loss` becomes the mean of a group's
 //   finite
 //              losses, so that smoothing it is smoothing the run; `low` and `high` keep its smallest and largest, so
 //              that no spike is lost; step, tokens and seconds are those of the group's middle point.

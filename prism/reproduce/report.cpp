@@ -143,7 +143,7 @@ std::string markdown_table(const Experiment& experiment, const std::vector<Row>&
 }
 
 std::vector<std::string> verdict(const Experiment& experiment, const State& state, const std::vector<Row>& rows) {
-  const auto comparison = compare::analyse(experiment.plan, state.outcomes);
+  const auto comparison = compare::analyze(experiment.plan, state.outcomes);
   std::vector<std::string> sentences;
   for (const auto& claim : experiment.claims) sentences.push_back(judge(claim, experiment.plan, rows).sentence + ".");
   for (const auto& sentence : compare::sentences(experiment.plan, comparison))
@@ -175,14 +175,14 @@ std::vector<std::string> verdict(const Experiment& experiment, const State& stat
 
 json page_document(const Experiment& experiment, const State& state, const std::vector<Row>& rows,
                    const std::string& command) {
-  const auto comparison = compare::analyse(experiment.plan, state.outcomes);
+  const auto comparison = compare::analyze(experiment.plan, state.outcomes);
   auto document = compare::page_document(experiment.plan, comparison, state.outcomes, {}, command);
   document["title"] = experiment.title;
   json context = json::array();
   if (!experiment.question.empty()) context.push_back({{"text", experiment.question}, {"tone", "plain"}});
   for (const auto& claim : experiment.claims) {
     const auto verdict = judge(claim, experiment.plan, rows);
-    const bool sure = verdict.judgement == Judgement::kConfirmed;
+    const bool sure = verdict.judgment == Judgment::kConfirmed;
     context.push_back({{"text", marked(verdict.sentence) + "."}, {"tone", sure ? "plain" : "caution"}});
   }
   for (size_t i = 0; i < experiment.plan.contenders().size(); ++i) {

@@ -195,15 +195,15 @@ class Runner {
     while (true) {
       missing_ = missing_runs(experiments_, pool_, setup_);
       if (missing_.empty()) return RunnerEnd::kComplete;
-      if (signalled()) return RunnerEnd::kInterrupted;
+      if (signaled()) return RunnerEnd::kInterrupted;
       const auto& next = missing_.front();
       if (options_.seconds > 0 && next.seconds > seconds_left() && !ahead_.contains(next.key.hash())) {
         note(fmt::format("{} needs about {:.0f} s and {:.0f} s are left", next.name, next.seconds,
                          std::max(0.0, seconds_left())));
         return RunnerEnd::kOutOfTime;
       }
-      if (options_.ahead && !make_ahead()) return signalled() ? RunnerEnd::kInterrupted : RunnerEnd::kOutOfTime;
-      if (!one(next)) return signalled() ? RunnerEnd::kInterrupted : RunnerEnd::kOutOfTime;
+      if (options_.ahead && !make_ahead()) return signaled() ? RunnerEnd::kInterrupted : RunnerEnd::kOutOfTime;
+      if (!one(next)) return signaled() ? RunnerEnd::kInterrupted : RunnerEnd::kOutOfTime;
       ++done_;
     }
   }
@@ -231,7 +231,7 @@ class Runner {
     options.stop = &stop_;
     options.note = [&](const std::string& text) { note(missing.name + ": " + text); };
     options.progress = [&](const train::RunProgress& progress) {
-      if (signalled() || (options_.seconds > 0 && seconds_left() <= 0)) stop_ = 1;
+      if (signaled() || (options_.seconds > 0 && seconds_left() <= 0)) stop_ = 1;
       report(missing, progress);
     };
     const auto begin = Clock::now();
@@ -254,7 +254,7 @@ class Runner {
     options_.progress({done_, missing_.size(), missing.name, inner, inner.eta_s + others});
   }
 
-  bool signalled() const { return options_.stop != nullptr && *options_.stop != 0; }
+  bool signaled() const { return options_.stop != nullptr && *options_.stop != 0; }
   static double seconds_since(Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   }

@@ -16,7 +16,7 @@ struct RunState {
   int64_t step = 0;
   int64_t tokens = 0;
   double seconds = 0;
-  int64_t skipped = 0;          // steps that the guard cancelled
+  int64_t skipped = 0;          // steps that the guard canceled
   int64_t skipped_in_row = 0;   // up to now
   std::string batches;          // hash over the hashes of all batches so far
   std::string initial_weights;  // hash

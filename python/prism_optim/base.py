@@ -103,7 +103,7 @@ class Optimizer(torch.optim.Optimizer):
 
     @property
     def skipped(self) -> Tensor:
-        """How many steps a non-finite gradient has cancelled (`skip_nonfinite`)."""
+        """How many steps a non-finite gradient has canceled (`skip_nonfinite`)."""
         return self._engine.skipped()  # type: ignore[no-any-return]
 
     def state_dict(self) -> dict[str, Any]:

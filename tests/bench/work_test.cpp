@@ -55,7 +55,7 @@ TEST(StepWork, IsTheSameOfTheTranspose) {
   }
 }
 
-TEST(StepWork, IsNotGuessedWhereItIsNotModelled) {
+TEST(StepWork, IsNotGuessedWhereItIsNotModeled) {
   EXPECT_FALSE(step_work(*make_options("soap"), kTall));
   EXPECT_FALSE(step_work(*entrant("prism_stacked").make_options(), kTall));
 }

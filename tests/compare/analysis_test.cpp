@@ -44,7 +44,7 @@ class TwoOptimizers : public testing::Test {
 };
 
 TEST_F(TwoOptimizers, AreComparedBestAgainstBestOverTheSeedsThatDidNotChooseTheRates) {
-  const auto comparison = analyse(plan_, runs({3.0, 3.2, 3.1, 3.0, 3.2}, {3.3, 2.8, 2.9, 2.9, 2.8}));
+  const auto comparison = analyze(plan_, runs({3.0, 3.2, 3.1, 3.0, 3.2}, {3.3, 2.8, 2.9, 2.9, 2.8}));
   ASSERT_EQ(comparison.results.size(), 2u);
   const auto &muon = comparison.results[0], &prism = comparison.results[1];
   EXPECT_EQ(muon.sweep->best.lr, 0.01);
@@ -64,17 +64,17 @@ TEST_F(TwoOptimizers, AreComparedBestAgainstBestOverTheSeedsThatDidNotChooseTheR
 }
 
 TEST_F(TwoOptimizers, AreTimedToTheBestLossOfTheBaseline) {
-  const auto comparison = analyse(plan_, runs({3.0, 3.2, 3, 3, 3}, {3.3, 2.0, 2, 2, 2}));
+  const auto comparison = analyze(plan_, runs({3.0, 3.2, 3, 3, 3}, {3.3, 2.0, 2, 2, 2}));
   // PRISM falls from 4 at 100 tokens and 10 s to 2 at 200 tokens and 20 s: half way it is at 3.
   EXPECT_NEAR(*comparison.results[1].tokens_to_baseline, 150, 1e-12);
   EXPECT_NEAR(*comparison.results[1].seconds_to_baseline, 15, 1e-12);
   EXPECT_EQ(comparison.results[0].tokens_to_baseline, 200) << "the baseline reaches it at its end";
-  const auto worse = analyse(plan_, runs({3.0, 3.2, 3, 3, 3}, {3.3, 3.1, 3, 3, 3}));
+  const auto worse = analyze(plan_, runs({3.0, 3.2, 3, 3, 3}, {3.3, 3.1, 3, 3, 3}));
   EXPECT_FALSE(worse.results[1].tokens_to_baseline) << "never";
 }
 
 TEST_F(TwoOptimizers, ThatDivergeAreReportedAndNotDropped) {
-  const auto comparison = analyse(plan_, runs({3.0, kInfinity, 3.1, kInfinity, 3.2}, {kInfinity, kInfinity}));
+  const auto comparison = analyze(plan_, runs({3.0, kInfinity, 3.1, kInfinity, 3.2}, {kInfinity, kInfinity}));
   const auto &muon = comparison.results[0], &prism = comparison.results[1];
   EXPECT_EQ(muon.points[1].loss, kInfinity);
   EXPECT_EQ(muon.final.mean, kInfinity) << "one of its seeds diverged at the best rate";
@@ -92,11 +92,11 @@ TEST_F(TwoOptimizers, ThatDivergeAreReportedAndNotDropped) {
 
 TEST_F(TwoOptimizers, ThatAllDivergeHaveNoWinner) {
   const auto all = runs({kInfinity, kInfinity}, {kInfinity, kInfinity});
-  EXPECT_TRUE(summary_json(plan_, analyse(plan_, all), all).at("winner").is_null());
+  EXPECT_TRUE(summary_json(plan_, analyze(plan_, all), all).at("winner").is_null());
 }
 
 TEST_F(TwoOptimizers, BothDivergedWithASeedHaveNoDifference) {
-  const auto comparison = analyse(plan_, runs({3, 4, 3, kInfinity, 3}, {3, 4, 3, kInfinity, 3}));
+  const auto comparison = analyze(plan_, runs({3, 4, 3, kInfinity, 3}, {3, 4, 3, kInfinity, 3}));
   EXPECT_FALSE(std::isfinite(comparison.results[1].difference->mean));
   EXPECT_FALSE(comparison.results[1].difference->interval);
 }
@@ -108,7 +108,7 @@ TEST_F(TwoOptimizers, MustBeginWithTheSameWeights) {
   EXPECT_EQ(message_of(all),
             "the comparison is void: muon-lr0.01-seed1 and prism-lr0.02-seed1 began with different weights although "
             "both have seed 1");
-  EXPECT_THROW(analyse(plan_, all), std::runtime_error);
+  EXPECT_THROW(analyze(plan_, all), std::runtime_error);
 }
 
 TEST_F(TwoOptimizers, MustSeeTheSameBatches) {
@@ -138,7 +138,7 @@ TEST_F(TwoOptimizers, MayEndEarlyButThenSawTheBeginning) {
 
 TEST_F(TwoOptimizers, ShareTheHashesThatTheSummaryNames) {
   const auto all = runs({3.0, 3.2, 3, 3, 3}, {3, 2, 2, 2, 2});
-  const auto json = summary_json(plan_, analyse(plan_, all), all);
+  const auto json = summary_json(plan_, analyze(plan_, all), all);
   EXPECT_EQ(json.at("initial_weights"),
             nlohmann::json({{"1", "weights 1"}, {"2", "weights 2"}, {"3", "weights 3"}, {"4", "weights 4"}}));
   EXPECT_EQ(json.at("batches").at("3"), "all batches 3");
@@ -153,7 +153,7 @@ TEST(Baseline, IsTheBestThatIsNotPrismUnlessNamed) {
     std::vector<RunOutcome> runs;
     const double losses[] = {3.5, 3.2, 3.0};
     for (size_t i = 0; i < 3; ++i) runs.push_back(outcome_of(plan, i, 0.01, 1, losses[i]));
-    return analyse(plan, runs);
+    return analyze(plan, runs);
   };
   EXPECT_EQ(compared({}).baseline, 1u);
   EXPECT_EQ(compared({"compare.baseline=adamw"}).baseline, 0u);

@@ -92,43 +92,43 @@ TEST(Interval, NeedsThreeValuesThatAreFinite) {
 }
 
 TEST(Sweep, FindsTheBestRateAndWhetherItLiesAtTheEdge) {
-  const auto edge = [](std::vector<SweepPoint> points) { return analyse_sweep(std::move(points), 0.02)->edge; };
+  const auto edge = [](std::vector<SweepPoint> points) { return analyze_sweep(std::move(points), 0.02)->edge; };
   EXPECT_EQ(edge({{0.1, 3}, {0.2, 2}, {0.4, 3}}), Edge::kNone);
   EXPECT_EQ(edge({{0.4, 3}, {0.1, 1}, {0.2, 2}}), Edge::kLow) << "in any order";
   EXPECT_EQ(edge({{0.1, 3}, {0.2, 2}, {0.4, 1}}), Edge::kHigh);
-  EXPECT_EQ(edge({{0.1, 3}}), Edge::kNone) << "one rate has no neighbours to be beyond";
-  EXPECT_EQ(edge({{0.1, 2}, {0.2, kInfinity}}), Edge::kLow) << "a diverged neighbour tells nothing of the other side";
-  EXPECT_EQ(analyse_sweep({{0.4, 3}, {0.1, 1}, {0.2, 2}}, 0.02)->best.lr, 0.1);
-  EXPECT_FALSE(analyse_sweep({{0.1, kInfinity}, {0.2, kInfinity}}, 0.02));
-  EXPECT_FALSE(analyse_sweep({}, 0.02));
+  EXPECT_EQ(edge({{0.1, 3}}), Edge::kNone) << "one rate has no neighbors to be beyond";
+  EXPECT_EQ(edge({{0.1, 2}, {0.2, kInfinity}}), Edge::kLow) << "a diverged neighbor tells nothing of the other side";
+  EXPECT_EQ(analyze_sweep({{0.4, 3}, {0.1, 1}, {0.2, 2}}, 0.02)->best.lr, 0.1);
+  EXPECT_FALSE(analyze_sweep({{0.1, kInfinity}, {0.2, kInfinity}}, 0.02));
+  EXPECT_FALSE(analyze_sweep({}, 0.02));
 }
 
 TEST(Sweep, OfEqualLossesTakesTheLowerRate) {
-  EXPECT_EQ(analyse_sweep({{0.2, 2}, {0.1, 2}, {0.4, 2}}, 0.02)->best.lr, 0.1);
+  EXPECT_EQ(analyze_sweep({{0.2, 2}, {0.1, 2}, {0.4, 2}}, 0.02)->best.lr, 0.1);
 }
 
 TEST(Tolerance, IsInterpolatedInTheLogarithmOfTheRate) {
   // Loss 2 + (log₁₀ lr + 1)² at five rates; the lines beside the best cross 2.25 a quarter of a decade out.
-  const auto sweep = analyse_sweep({{0.001, 6}, {0.01, 3}, {0.1, 2}, {1, 3}, {10, 6}}, 0.25);
+  const auto sweep = analyze_sweep({{0.001, 6}, {0.01, 3}, {0.1, 2}, {1, 3}, {10, 6}}, 0.25);
   EXPECT_NEAR(std::log10(sweep->low), -1.25, 1e-12);
   EXPECT_NEAR(std::log10(sweep->high), -0.75, 1e-12);
   EXPECT_NEAR(sweep->factor(), std::pow(10, 0.5), 1e-12);
   EXPECT_FALSE(sweep->low_open || sweep->high_open);
 }
 
-TEST(Tolerance, TakesInNeighboursThatAreGoodThemselves) {
-  const auto sweep = analyse_sweep({{0.01, 2.6}, {0.02, 2.01}, {0.04, 2}, {0.08, 2.02}, {0.16, 2.04}}, 0.02);
+TEST(Tolerance, TakesInNeighborsThatAreGoodThemselves) {
+  const auto sweep = analyze_sweep({{0.01, 2.6}, {0.02, 2.01}, {0.04, 2}, {0.08, 2.02}, {0.16, 2.04}}, 0.02);
   EXPECT_NEAR(sweep->low, 0.02 * std::pow(2, -0.01 / 0.59), 1e-12);
   EXPECT_NEAR(sweep->high, 0.08, 1e-12) << "exactly at the limit is within it";
 }
 
 TEST(Tolerance, DoesNotJumpOverABadRate) {
-  const auto sweep = analyse_sweep({{0.01, 2}, {0.1, 3}, {1, 2.001}}, 0.5);
+  const auto sweep = analyze_sweep({{0.01, 2}, {0.1, 3}, {1, 2.001}}, 0.5);
   EXPECT_NEAR(std::log10(sweep->high), -1.5, 1e-12);
 }
 
 TEST(Tolerance, EndsAtTheLastRateBeforeADivergedOne) {
-  const auto sweep = analyse_sweep({{0.01, 2.01}, {0.02, 2}, {0.04, kInfinity}}, 0.02);
+  const auto sweep = analyze_sweep({{0.01, 2.01}, {0.02, 2}, {0.04, kInfinity}}, 0.02);
   EXPECT_EQ(sweep->high, 0.02);
   EXPECT_FALSE(sweep->high_open) << "the run beyond is known to be bad";
   EXPECT_EQ(sweep->low, 0.01);

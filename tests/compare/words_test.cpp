@@ -15,7 +15,7 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 
 std::string said(const Plan& plan, const std::vector<RunOutcome>& runs) {
   std::string text;
-  for (const auto& sentence : sentences(plan, analyse(plan, runs))) text += sentence.text + "\n";
+  for (const auto& sentence : sentences(plan, analyze(plan, runs))) text += sentence.text + "\n";
   return text;
 }
 
@@ -87,7 +87,7 @@ TEST(Words, SurviveABaselineThatDivergedEverywhere) {
 
 TEST(Words, TellTheRangeOfGoodRates) {
   const Plan plan = plan_of(kGrid);
-  const auto comparison = analyse(plan, runs_of(plan, {3.2, 3.1, 3.3}, {3.01, 3.0, 3.015}));
+  const auto comparison = analyze(plan, runs_of(plan, {3.2, 3.1, 3.3}, {3.01, 3.0, 3.015}));
   EXPECT_EQ(tolerance_text(comparison.results[1]), "≤0.01 – ≥0.04, ×4");
   EXPECT_TRUE(contains(tolerance_text(comparison.results[0]), "0.0174 – 0.0214"))
       << tolerance_text(comparison.results[0]);
@@ -95,7 +95,7 @@ TEST(Words, TellTheRangeOfGoodRates) {
 
 TEST(Table, HasALineForEveryOptimizer) {
   const Plan plan = plan_of(kGrid);
-  const auto text = screen_table(analyse(plan, runs_of(plan, {3.2, 3.1, 3.3}, {kInfinity, kInfinity, kInfinity})));
+  const auto text = screen_table(analyze(plan, runs_of(plan, {3.2, 3.1, 3.3}, {kInfinity, kInfinity, kInfinity})));
   EXPECT_TRUE(contains(text, "Muon (baseline)")) << text;
   EXPECT_TRUE(contains(text, "3.1000")) << text;
   EXPECT_TRUE(contains(text, "diverged")) << text;

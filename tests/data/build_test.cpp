@@ -126,13 +126,13 @@ TEST_F(BuildTest, ProgressRunsThroughTheStagesToTheEnd) {
 }
 
 TEST_F(BuildTest, AFailureLeavesNothingBehind) {
-  struct Cancelled {};
+  struct Canceled {};
   const Corpus corpus({corpus_of(200)});
   const auto deep = folder_ / "made" / "by" / "build";
   const auto cancel = [](const Progress& progress) {
-    if (progress.stage == Stage::kEncode) throw Cancelled();
+    if (progress.stage == Stage::kEncode) throw Canceled();
   };
-  EXPECT_THROW(build(corpus, byte_encoder(), deep, {}, cancel), Cancelled);
+  EXPECT_THROW(build(corpus, byte_encoder(), deep, {}, cancel), Canceled);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "made"));
 
   Encoder failing = byte_encoder();
@@ -145,7 +145,7 @@ TEST_F(BuildTest, AFailureLeavesNothingBehind) {
 
   build(corpus, byte_encoder(), out_, {});
   const auto before = tokens_of(out_, "train");
-  EXPECT_THROW(build(corpus, byte_encoder(), out_, {}, cancel), Cancelled);
+  EXPECT_THROW(build(corpus, byte_encoder(), out_, {}, cancel), Canceled);
   EXPECT_EQ(tokens_of(out_, "train"), before);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(out_), {}), 2);
 }

@@ -74,7 +74,7 @@ TEST(Permutations, LookUniformOverKeys) {
   }
 }
 
-TEST(Permutations, LeaveNeighboursUncorrelated) {
+TEST(Permutations, LeaveNeighborsUncorrelated) {
   const int64_t size = 100'000;
   const Permutation permutation(size, 3);
   double sum = 0;

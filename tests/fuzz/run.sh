@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the fuzz targets with clang and runs each for SECONDS_EACH (60) seconds under the address and
-# undefined-behaviour sanitizers. Inputs that break a target stay in build/fuzz/found. `make fuzz` sets up clang and runs
+# undefined-behavior sanitizers. Inputs that break a target stay in build/fuzz/found. `make fuzz` sets up clang and runs
 # this. Only some targets:
 #   tests/fuzz/run.sh [TARGET…]
 set -euo pipefail

@@ -381,7 +381,7 @@ TEST(ConfigTable, FindsTheNearestKey) {
   EXPECT_EQ(keys.nearest("compare.seed"), "compare.seeds");
   EXPECT_FALSE(keys.nearest("").empty());
   const ConfigTable swapped({ConfigKey::integer("t.abdcxy", 1, ""), ConfigKey::integer("t.abcd", 1, "")});
-  EXPECT_EQ(swapped.nearest("t.abdc"), "t.abcd");  // two neighbours swapped are one mistake
+  EXPECT_EQ(swapped.nearest("t.abdc"), "t.abcd");  // two neighbors swapped are one mistake
   EXPECT_FALSE(keys.nearest(std::string(1000000, 'x')).empty());
 }
 

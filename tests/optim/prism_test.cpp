@@ -480,7 +480,7 @@ double natural_gamma_squared(double beta, bool nesterov) {
 TEST(NaturalGamma, IsTheNoiseOfTheOperandOverThatOfTheInnovation) {
   EXPECT_NEAR(1 / natural_gamma_squared(0.95, false), 36, 0.5);
   EXPECT_NEAR(1 / natural_gamma_squared(0.95, true), 30, 0.5);
-  const auto colour = random({6, 6}, 1);  // noise of another strength in every direction
+  const auto color = random({6, 6}, 1);  // noise of another strength in every direction
   for (const bool nesterov : {false, true}) {
     for (const double beta : {0.8, 0.95}) {
       const Momentum momentum{.beta = beta, .nesterov = nesterov};
@@ -488,7 +488,7 @@ TEST(NaturalGamma, IsTheNoiseOfTheOperandOverThatOfTheInnovation) {
       Tensor TT = torch::zeros({6, 6}, torch::kFloat64), DD = TT.clone();
       torch::manual_seed(2);
       for (int64_t t = 1; t <= 8000; ++t) {
-        const Tensor G = torch::randn({1, 8, 6}, torch::kFloat64).matmul(colour);
+        const Tensor G = torch::randn({1, 8, 6}, torch::kFloat64).matmul(color);
         const Signal signal = advance(G, state, momentum);
         if (t <= 200) continue;  // the momentum fills
         const Tensor D = G - signal.M;

@@ -42,7 +42,7 @@ def test_a_model_moved_to_the_gpu_trains_as_on_the_cpu(case):
 
 
 @pytest.mark.parametrize("name", ["Prism", "Muon", "TikhonovMuon", "AdamW", "Adam", "AdaGrad", "RMSprop"])
-def test_a_step_makes_no_host_synchronisation(name):
+def test_a_step_makes_no_host_synchronization(name):
     params = [torch.nn.Parameter(torch.randn(8, 6, device="cuda")) for _ in range(3)]
     for p in params:
         p.grad = torch.randn_like(p)

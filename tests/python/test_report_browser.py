@@ -234,7 +234,7 @@ def set_smoothing(browser, value):
 
 
 def roughness(browser):
-    """Mean step between neighbours of the main line of PRISM, in pixels."""
+    """Mean step between neighbors of the main line of PRISM, in pixels."""
     path = browser.run("[...document.querySelectorAll('#train-loss .plot path[data-key=prism][stroke-width=\"2\"]')].at(-1).getAttribute('d')")
     heights = [float(point.split()[1]) for point in path[1:].split("L")]
     return sum(abs(a - b) for a, b in zip(heights[500:], heights[501:])) / len(heights[501:])
@@ -351,7 +351,7 @@ def test_nothing_sticks_out_at_any_width(browser, page, width):
     assert browser.run("document.documentElement.scrollWidth") <= width
 
 
-def test_prints_in_light_colours_with_everything_open(browser, tmp_path):
+def test_prints_in_light_colors_with_everything_open(browser, tmp_path):
     browser.prefer("dark")
     browser.run("addEventListener('beforeprint', () => { window.whilePrinting = [document.querySelectorAll('details[open]').length, document.querySelector('#sweep .plot svg').outerHTML.includes('#5b95ff')]; })")
     folds = browser.run("document.querySelectorAll('details').length")

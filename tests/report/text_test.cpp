@@ -76,7 +76,7 @@ TEST(LinePlot, LeavesOutWhatCannotBeDrawnAndDoesNotBridgeIt) {
   EXPECT_EQ(line_plot({{"", {}, {-1, 0}}}, {.log_y = true}), "no values to plot\n");
 }
 
-TEST(LinePlot, ColoursItsSeriesOnRequest) {
+TEST(LinePlot, ColorsItsSeriesOnRequest) {
   const std::vector<TextSeries> two = {{"a", {}, {0, 1}}, {"b", {}, {1, 0}}};
   EXPECT_TRUE(io::contains(line_plot(two, {.unicode = true, .color = true}), "\x1b[34m━\x1b[0m a"));
   EXPECT_EQ(line_plot(two, {.unicode = true}).find('\x1b'), std::string::npos);

@@ -194,7 +194,7 @@ TEST(Results, TheBaselineReachesItsOwnLoss) {
     run.curves["val"]["loss"] = {4.01235 + planned.lr};
     pool.add(run);
   }
-  const auto comparison = compare::analyse(table[0].plan, state_of(table[0], pool, kSetup).outcomes);
+  const auto comparison = compare::analyze(table[0].plan, state_of(table[0], pool, kSetup).outcomes);
   EXPECT_TRUE(comparison.results[comparison.baseline].tokens_to_baseline);
 }
 

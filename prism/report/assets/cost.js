@@ -6,7 +6,7 @@ function unitTicks(most, base, width) {
   return linearTicks(0, most / unit, Math.max(2, Math.round(width / 100))).map((tick) => tick * unit);
 }
 
-// rows: { one, total, parts: [{ value, name, own }] }, own parts in the optimizer's colour, the others neutral.
+// rows: { one, total, parts: [{ value, name, own }] }, own parts in the optimizer's color, the others neutral.
 function drawBars(canvas, rows, {format, label, base}) {
   const {theme, width} = canvas;
   const row = 46;
@@ -64,7 +64,7 @@ function timeFigure() {
   return new Figure({
     id: 'step-time',
     title: 'Time of a step',
-    note: 'Median training step. Coloured: the optimizer\'s own share; grey: forward, backward and data.',
+    note: 'Median training step. Colored: the optimizer\'s own share; gray: forward, backward and data.',
     draw: (canvas) => drawBars(canvas, rows(), {format: formatMilliseconds, label: 'time of a step', base: 1000}),
   });
 }
@@ -89,7 +89,7 @@ function memoryFigure() {
     id: 'memory',
     title: 'Memory',
     note:
-        'Peak while training. Coloured: the optimizer\'s state; then weights, gradients, and activations with all the rest.',
+        'Peak while training. Colored: the optimizer\'s state; then weights, gradients, and activations with all the rest.',
     draw: (canvas) => drawBars(canvas, rows(), {format: formatBytes, label: 'memory', base: 1024}),
   });
 }

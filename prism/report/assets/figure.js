@@ -173,7 +173,7 @@ class Figure {
     return group;
   }
 
-  // The figure alone: white page with a margin, colours and fonts written out, legend inside.
+  // The figure alone: white page with a margin, colors and fonts written out, legend inside.
   paper() {
     const inside = PAPER_WIDTH - 2 * PAPER_MARGIN;
     const legend = this.legendItems ? paperLegend(this.legendItems().filter(({key}) => !view.hidden.has(key)), inside) :

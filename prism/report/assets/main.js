@@ -8,7 +8,7 @@ function themeSwitch() {
       document.documentElement.dataset.theme = value;
     repaint();
   };
-  return choice('colours', [['auto', 'Auto'], ['light', 'Light'], ['dark', 'Dark']], 'auto', apply);
+  return choice('colors', [['auto', 'Auto'], ['light', 'Light'], ['dark', 'Dark']], 'auto', apply);
 }
 
 function repaint() {

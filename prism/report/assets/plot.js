@@ -1,4 +1,4 @@
-// Marks and axes. A canvas is { root, theme, width, paper }: where to draw, in which colours, how wide, and whether for
+// Marks and axes. A canvas is { root, theme, width, paper }: where to draw, in which colors, how wide, and whether for
 // paper.
 
 let clipCount = 0;

@@ -1,4 +1,4 @@
-// Colours of the figures. The series colours keep their distance for readers with protan, deutan and tritan vision, and
+// Colors of the figures. The series colors keep their distance for readers with protan, deutan and tritan vision, and
 // every series also has a dash and a marker of its own. The baseline of a comparison is always the neutral first one.
 
 const THEMES = {
@@ -43,7 +43,7 @@ const mix = (a, b, t) => {
   return '#' + from.map((c, i) => Math.round(c + (to[i] - c) * t).toString(16).padStart(2, '0')).join('');
 };
 
-// Beyond the eighth series the colours come again, nearer to the ink, with other dashes and markers.
+// Beyond the eighth series the colors come again, nearer to the ink, with other dashes and markers.
 function look(index, theme) {
   const round = Math.floor(index / theme.series.length);
   const other = index + 3 * round;
@@ -54,7 +54,7 @@ function look(index, theme) {
   };
 }
 
-// t from 0 to 1 along the sequential colours, for depth and time.
+// t from 0 to 1 along the sequential colors, for depth and time.
 function ramp(theme, t) {
   const at = Math.min(Math.max(t, 0), 1) * (theme.ramp.length - 1);
   const i = Math.min(Math.floor(at), theme.ramp.length - 2);
