@@ -124,7 +124,7 @@ train::Dataset open_dataset(const io::Config& config, ProgressLine& line,
     for (const auto& remark : remarks(*dataset.built)) line.note("text    " + remark);
   }
   line.note(data_line(train::size_of(dataset)));
-  line.doing("");
+  line.clear();
   return dataset;
 }
 

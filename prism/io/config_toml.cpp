@@ -150,8 +150,14 @@ std::string in_ascii(std::string_view text) {
 // refuses invalid TOML, and the second reads the text.
 toml::table parse_safely(std::string_view text, std::string_view where) {
   check_text(text, where);
-  if (!std::ranges::all_of(text, is_ascii)) std::ignore = toml::parse(in_ascii(text));
-  return toml::parse(text);
+  try {
+    if (!std::ranges::all_of(text, is_ascii)) std::ignore = toml::parse(in_ascii(text));
+    return toml::parse(text);
+  } catch (const toml::parse_error& error) {
+    throw Error(fmt::format("{}:{}: invalid TOML: {}", where, error.source().begin.line, error.description()));
+  } catch (const FailedAssertion&) {
+    throw Error(fmt::format("{}: invalid TOML", where));
+  }
 }
 
 void refuse_twice(const std::vector<TomlEntry>& entries, std::string_view where) {
@@ -169,13 +175,7 @@ void refuse_twice(const std::vector<TomlEntry>& entries, std::string_view where)
 std::vector<TomlEntry> parse_toml(std::string_view text, std::string_view where) {
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   std::vector<TomlEntry> entries;
-  try {
-    flatten(parse_safely(text, where), "", entries);
-  } catch (const toml::parse_error& error) {
-    throw Error(fmt::format("{}:{}: invalid TOML: {}", where, error.source().begin.line, error.description()));
-  } catch (const FailedAssertion&) {
-    throw Error(fmt::format("{}: invalid TOML", where));
-  }
+  flatten(parse_safely(text, where), "", entries);
   std::ranges::stable_sort(entries, {}, &TomlEntry::line);
   refuse_twice(entries, where);
   return entries;
@@ -186,10 +186,6 @@ std::optional<json> parse_toml_value(std::string_view text) {
     const auto table = parse_safely(fmt::format("value = {}", text), "");
     const auto* node = table.get("value");
     return table.size() == 1 ? to_json(*node) : std::nullopt;
-  } catch (const toml::parse_error&) {
-    return std::nullopt;
-  } catch (const FailedAssertion&) {
-    return std::nullopt;
   } catch (const Error&) {
     return std::nullopt;
   }
