@@ -1,7 +1,5 @@
 #include "prism/reproduce/gain.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -10,6 +8,7 @@
 #include <string>
 
 #include "prism/optim/option_types.h"
+#include "prism/reproduce/result.h"
 
 namespace prism::reproduce {
 namespace {
@@ -23,8 +22,6 @@ std::vector<double> numbers(const json& list) {
   for (const auto& value : list) values.push_back(value.is_number() ? value.get<double>() : NAN);
   return values;
 }
-
-double rounded(double value) { return std::stod(fmt::format("{:.5g}", value)); }
 
 json quantiles(std::vector<double> values) {
   std::erase_if(values, [](double value) { return !std::isfinite(value); });

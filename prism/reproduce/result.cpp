@@ -75,7 +75,7 @@ json joint_norms(const json& types) {
   }
   json joint = json::object();
   for (const auto& [name, sum] : squares) {
-    if (counts[name] == types.size()) joint[name] = std::stod(fmt::format("{:.5g}", std::sqrt(sum)));
+    if (counts[name] == types.size()) joint[name] = rounded(std::sqrt(sum));
   }
   return joint;
 }
@@ -94,6 +94,8 @@ json norms_of(const std::vector<json>& metrics) {
 }
 
 }  // namespace
+
+double rounded(double value) { return std::stod(fmt::format("{:.5g}", value)); }
 
 std::string RunKey::settings_hash() const {
   return io::hash_bytes(json{{"numerics", kNumerics}, {"settings", settings}}.dump());

@@ -43,6 +43,8 @@ struct StoredRun {
   double wall_seconds() const { return summary.at("wall_seconds"); }
 };
 
+double rounded(double value);  // to five significant digits, as results keep measured numbers
+
 // Reads the folder of a run that ended.
 StoredRun store(const RunKey& key, const std::filesystem::path& run, double unigram_entropy, double wall_seconds);
 
