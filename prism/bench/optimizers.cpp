@@ -10,8 +10,8 @@
 #include "prism/bench/timing.h"
 #include "prism/io/error.h"
 #include "prism/optim/registry.h"
-#include "prism/train/device_work.h"
 #include "prism/train/machine.h"
+#include "prism/train/step_graph.h"
 #include "prism/train/summary.h"
 #include "prism/train/trainer.h"
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <numeric>
 
-#include "prism/train/device_work.h"
+#include "prism/train/step_graph.h"
 
 namespace prism::bench {
 namespace {

@@ -10,9 +10,9 @@
 #include <chrono>
 
 #include "prism/cuda/device.h"
-#include "prism/cuda/launch.h"
-#include "prism/train/device_work.h"
+#include "prism/cuda/steps.h"
 #include "prism/train/machine.h"
+#include "prism/train/step_graph.h"
 
 namespace prism::bench {
 namespace {

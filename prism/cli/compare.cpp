@@ -10,7 +10,7 @@
 #include "prism/cli/jobs.h"
 #include "prism/cli/options.h"
 #include "prism/cli/run_header.h"
-#include "prism/compare/words.h"
+#include "prism/compare/sentences.h"
 #include "prism/io/error.h"
 #include "prism/train/config.h"
 

@@ -11,9 +11,9 @@
 #include "prism/cli/options.h"
 #include "prism/cli/run_header.h"
 #include "prism/data/build.h"
-#include "prism/data/output_folder.h"
 #include "prism/data/shards.h"
 #include "prism/io/error.h"
+#include "prism/io/folder_lock.h"
 #include "prism/io/json.h"
 #include "prism/text/tokenizer.h"
 #include "prism/train/dataset.h"
@@ -46,7 +46,7 @@ int build(const BuildOptions& options) {
   const Pace pace;
   const auto tokenizer = text::Tokenizer::load(options.tokenizer).with_end_of_text(options.eos);
   const data::Encoder encoder = train::encoder_for(tokenizer, options.tokenizer);
-  { const data::OutputFolder can_be_written(options.out); }
+  { const io::FolderLock can_be_written(options.out); }
   const data::Corpus corpus = options.corpus.open();
   data::BuildOptions settings;
   settings.held_out = options.held_out;

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "prism/data/reader.h"
+#include "prism/data/corpus.h"
 #include "prism/io/config.h"
 
 namespace prism::cli {

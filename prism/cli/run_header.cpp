@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "prism/cli/console.h"
-#include "prism/data/output_folder.h"
 #include "prism/io/config_toml.h"
+#include "prism/io/folder_lock.h"
 #include "prism/train/config.h"
 #include "prism/train/machine.h"
 #include "prism/train/run_page.h"
@@ -104,7 +104,7 @@ std::vector<std::string> remarks(const data::BuildResult& result) {
 train::Dataset open_dataset(const io::Config& config, ProgressLine& line,
                             const std::optional<train::TrainedData>& trained) {
   const std::filesystem::path out = config.string("run.out");
-  { const data::OutputFolder can_be_written(out); }  // or say so before hours of work
+  { const io::FolderLock can_be_written(out); }  // or say so before hours of work
   train::DatasetProgress progress;
   progress.tokenizer = [&](const text::TrainerProgress& p) {
     if (line.due()) line.update(text_of(p));

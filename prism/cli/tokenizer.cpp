@@ -11,7 +11,7 @@
 #include "prism/cli/options.h"
 #include "prism/cli/run_header.h"
 #include "prism/io/json.h"
-#include "prism/text/trainer.h"
+#include "prism/text/bpe_trainer.h"
 
 namespace prism::cli {
 namespace {

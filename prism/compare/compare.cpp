@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "prism/data/output_folder.h"
 #include "prism/io/atomic_file.h"
 #include "prism/io/checkpoint.h"
 #include "prism/io/error.h"
+#include "prism/io/folder_lock.h"
 #include "prism/model/generate.h"
 #include "prism/model/hugging_face.h"
 #include "prism/report/page.h"
@@ -140,7 +140,7 @@ std::optional<train::TrainedData> check_folder(const Plan& plan) {
 
 CompareResult compare(const Plan& plan, const train::Dataset& dataset, const CompareOptions& options) {
   check_folder(plan);
-  const data::OutputFolder lock(plan.folder());
+  const io::FolderLock lock(plan.folder());
   const auto config_file = plan.folder() / "config.toml";
   if (!fs::exists(config_file)) io::write_file_atomically(config_file, plan.config().to_toml());
   CompareResult result;

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "prism/compare/sentences.h"
 #include "prism/compare/summary.h"
-#include "prism/compare/words.h"
 #include "prism/train/run_page.h"
 
 namespace prism::compare {

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "prism/compare/words.h"
+#include "prism/compare/sentences.h"
 
 namespace prism::compare {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Device names and graphs, for measurements. Free of torch headers, like launch.h. In a build without CUDA, names are
+// Device names and graphs, for measurements. Free of torch headers, like steps.h. In a build without CUDA, names are
 // empty and creating a graph throws.
 
 #include <functional>

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "prism/cuda/launch.h"
+#include "prism/cuda/steps.h"
 
 namespace prism::cuda {
 

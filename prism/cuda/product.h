@@ -9,7 +9,7 @@
 
 #include <vector>
 
-#include "prism/cuda/launch.h"
+#include "prism/cuda/steps.h"
 
 namespace prism::cuda {
 

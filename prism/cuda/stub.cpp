@@ -3,7 +3,7 @@
 #include <stdexcept>
 
 #include "prism/cuda/device.h"
-#include "prism/cuda/launch.h"
+#include "prism/cuda/steps.h"
 
 namespace prism::cuda {
 

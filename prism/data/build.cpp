@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "prism/data/ordered_workers.h"
-#include "prism/data/output_folder.h"
 #include "prism/io/error.h"
+#include "prism/io/folder_lock.h"
 #include "prism/io/hash.h"
 #include "prism/text/utf8.h"
 
@@ -322,7 +322,7 @@ BuildResult build(const Corpus& corpus, const Encoder& encoder, const std::files
 
   const Scan scanned = scan(corpus, options, Meter(Stage::kScan, bytes, progress), result);
 
-  const OutputFolder output(folder);
+  const io::FolderLock output(folder);
   Sink sink(folder, encoder, options.shard_tokens, Meter(Stage::kEncode, scanned.text_bytes, progress));
   BatchReader reader(corpus, options, scanned);
   OrderedWorkers<Batch> workers(options.workers, kBatchesUnderWay, [&](Batch& batch) { encode_batch(encoder, batch); });

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "prism/data/corpus.h"
 #include "prism/data/identity.h"
-#include "prism/data/reader.h"
 #include "prism/data/shards.h"
 #include "prism/data/split.h"
 

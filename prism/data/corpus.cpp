@@ -1,11 +1,15 @@
+#include "prism/data/corpus.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <utility>
 
 #include "prism/data/bytes.h"
-#include "prism/data/reader.h"
+#include "prism/data/cut.h"
+#include "prism/data/format_reader.h"
 #include "prism/io/error.h"
 
 namespace prism::data {
@@ -63,6 +67,22 @@ void check_options(const ReaderOptions& options) {
   if (options.piece_bytes < 16) {
     throw Error(fmt::format("data: expected pieces of at least 16 bytes, got {}", options.piece_bytes));
   }
+}
+
+bool is_blank(const Piece& piece) {
+  return piece.first && piece.last && piece.text.find_first_not_of(" \t\r\n\v\f") == std::string::npos;
+}
+
+std::unique_ptr<FormatReader> open_reader(const CorpusFile& file, const ReaderOptions& options) {
+  switch (file.format) {
+    case Format::kParquet:
+      return read_parquet(file.path, options);
+    case Format::kJsonLines:
+      return read_json_lines(open_decoded(file.path), options);
+    case Format::kText:
+      break;
+  }
+  return read_text(open_decoded(file.path), options);
 }
 
 }  // namespace
@@ -132,6 +152,67 @@ void Corpus::add_file(Root& root, CorpusFile file) {
   bytes_ += file.bytes;
   ++files_;
   root.files.push_back(std::move(file));
+}
+
+Documents::Documents(const Corpus& corpus) : corpus_(corpus) {}
+
+Documents::~Documents() = default;
+
+bool Documents::next(Piece& piece) {
+  while (reader_ || open_next()) {
+    if (!reader_->next(piece)) {
+      null_rows_ += reader_->null_rows();
+      reader_.reset();
+      finished_bytes_ += current_bytes_;
+      continue;
+    }
+    if (!is_blank(piece)) {
+      documents_ += piece.first ? 1 : 0;
+      return true;
+    }
+    ++empty_;
+  }
+  if (documents_ == 0) {
+    throw Error(fmt::format("{}: expected at least one document, got {} files that hold only blanks",
+                            corpus_.roots().front().path, corpus_.files()));
+  }
+  return false;
+}
+
+uint64_t Documents::consumed() const { return finished_bytes_ + (reader_ ? reader_->consumed() : 0); }
+
+bool Documents::open_next() {
+  const auto& roots = corpus_.roots();
+  while (root_ < roots.size() && file_ == roots[root_].files.size()) {
+    ++root_;
+    file_ = 0;
+  }
+  if (root_ == roots.size()) return false;
+  const CorpusFile& file = roots[root_].files[file_++];
+  source_ = file.path.string();
+  current_bytes_ = file.bytes;
+  reader_ = open_reader(file, corpus_.options());
+  return true;
+}
+
+void HeldDocument::hold(std::string document) {
+  document_ = std::move(document);
+  given_ = 0;
+  holds_ = true;
+}
+
+bool HeldDocument::next(Piece& piece) {
+  if (!holds_) return false;
+  const std::string_view rest = std::string_view(document_).substr(given_);
+  piece.first = given_ == 0;
+  piece.last = rest.size() <= piece_bytes_;
+  piece.text.assign(piece.last ? rest : rest.substr(0, cut_position(rest, piece_bytes_)));
+  given_ += piece.text.size();
+  if (piece.last) {
+    holds_ = false;
+    document_ = {};
+  }
+  return true;
 }
 
 }  // namespace prism::data

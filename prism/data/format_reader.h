@@ -5,7 +5,7 @@
 #include <string>
 
 #include "prism/data/bytes.h"
-#include "prism/data/reader.h"
+#include "prism/data/corpus.h"
 
 namespace prism::data {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "prism/data/reader.h"
+#include "prism/data/corpus.h"
 
 namespace prism::data {
 

@@ -3,7 +3,7 @@
 #include <array>
 #include <variant>
 
-#include "prism/cuda/launch.h"
+#include "prism/cuda/steps.h"
 #include "prism/optim/options.h"
 
 namespace prism {

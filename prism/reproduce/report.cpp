@@ -8,8 +8,8 @@
 #include <limits>
 #include <set>
 
+#include "prism/compare/sentences.h"
 #include "prism/compare/summary.h"
-#include "prism/compare/words.h"
 #include "prism/report/text_table.h"
 #include "prism/reproduce/stability.h"
 

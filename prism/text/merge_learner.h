@@ -32,7 +32,7 @@ class PairCounts {
   size_t used_ = 0;
 };
 
-// Learns merges from counted words (trainer.h states the rule).
+// Learns merges from counted words (bpe_trainer.h states the rule).
 class MergeLearner {
  public:
   explicit MergeLearner(const WordCounts& words);

@@ -7,9 +7,9 @@
 #include <optional>
 #include <thread>
 
-#include "prism/data/output_folder.h"
 #include "prism/io/atomic_file.h"
 #include "prism/io/error.h"
+#include "prism/io/folder_lock.h"
 #include "prism/io/hash.h"
 #include "prism/train/config.h"
 #include "prism/train/machine.h"
@@ -368,7 +368,7 @@ Dataset open_dataset(const io::Config& config, const fs::path& folder, const Dat
   const auto corpus = corpus_of(config);
   const auto options = build_options(config);
   const auto sources = data::hash_sources(corpus, options);
-  std::optional<data::FolderTurn> turn;
+  std::optional<io::FolderTurn> turn;
   const auto take_turn = [&] {
     if (turn) return;
     turn.emplace(folder, [&] {

@@ -10,8 +10,8 @@
 #include "prism/data/sampler.h"
 #include "prism/data/shards.h"
 #include "prism/io/config.h"
+#include "prism/text/bpe_trainer.h"
 #include "prism/text/tokenizer.h"
-#include "prism/text/trainer.h"
 
 namespace prism::train {
 

@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "prism/data/reader.h"
+#include "prism/data/corpus.h"
 #include "prism/io/error.h"
 #include "prism/io/file.h"
 #include "prism/io/manifest.h"

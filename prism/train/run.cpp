@@ -8,9 +8,9 @@
 #include <limits>
 #include <map>
 
-#include "prism/data/output_folder.h"
 #include "prism/io/atomic_file.h"
 #include "prism/io/error.h"
+#include "prism/io/folder_lock.h"
 #include "prism/io/hash.h"
 #include "prism/io/json_lines.h"
 #include "prism/model/hugging_face.h"
@@ -214,8 +214,8 @@ class Run {
 
   StepRecord one_step() {
     const int64_t step = state_.step + 1;
-    if (!reported_ || trainer_->stepper().will_capture())  // later steps show their progress
-      doing(fmt::format("step {}{}", step, trainer_->stepper().will_capture() ? ": capturing it in a CUDA graph" : ""));
+    if (!reported_ || trainer_->will_capture())  // later steps show their progress
+      doing(fmt::format("step {}{}", step, trainer_->will_capture() ? ": capturing it in a CUDA graph" : ""));
     auto record = trainer_->step(step);
     left_->add_step(record.step_ms / 1e3, record.optimizer_ms / 1e3);
     state_.step = step;
@@ -348,7 +348,7 @@ class Run {
   const RunOptions& options_;
   const Dataset& dataset_;
   fs::path folder_;
-  data::OutputFolder lock_;
+  io::FolderLock lock_;
   std::optional<io::Config> config_;
   std::optional<Trainer> trainer_;
   std::optional<MetricsWriter> metrics_;

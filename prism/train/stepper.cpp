@@ -36,7 +36,7 @@ Stepper::Stepper(const io::Config& config, model::Qwen2 model)
       wants_graph_(config.boolean("train.graph")),
       model_(std::move(model)),
       optimizer_(make_optimizer(config, model_)),
-      work_(DeviceWork::make(model_.device())) {
+      graph_(StepGraph::make(model_.device())) {
   for (const auto& [name, tensor] : model_.named_parameters()) parameters_.push_back(tensor);
   for (size_t group = 0; group < optimizer_.param_groups().size(); ++group)
     peak_rates_.push_back(optimizer_.group_options(group).lr());
@@ -74,9 +74,9 @@ void Stepper::work() {
   const Tensor own = results_.narrow(0, 0, kOwnResults);
   own.copy_(at::stack({loss, norm}));
   if (norms_) norms_->before();
-  work_->mark(DeviceWork::kBefore);
+  graph_->mark(StepGraph::kBefore);
   optimizer_.step_if(at::isfinite(own).all());
-  work_->mark(DeviceWork::kAfter);
+  graph_->mark(StepGraph::kAfter);
   if (norms_) results_.narrow(0, kOwnResults, norms_->size()).copy_(norms_->after());
 }
 
@@ -90,19 +90,19 @@ void Stepper::launch(std::span<const int64_t> tokens, double factor) {
     optimizer_.write_scalars();
     if (norms_) norms_->set_rate(record_.lr);
   };
-  work_->run(
-      prepare, [&] { work(); }, graph_);
+  graph_->run(
+      prepare, [&] { work(); }, may_capture_);
 }
 
 StepRecord Stepper::finish() {
-  work_->wait();
+  graph_->wait();
   const Tensor results = results_.cpu();
   record_.loss = results[0].item<double>();
   record_.grad_norm = results[1].item<double>();
   record_.skipped = !std::isfinite(record_.loss) || !std::isfinite(record_.grad_norm);
   if (record_.skipped) record_.culprit = find_culprit();
   if (norms_ && !record_.skipped) record_.norms = norms_->read(results.narrow(0, kOwnResults, norms_->size()));
-  record_.optimizer_ms = work_->milliseconds();
+  record_.optimizer_ms = graph_->milliseconds();
   record_.step_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin_).count();
   record_.tokens_per_s = 1e3 * static_cast<double>(step_tokens()) / record_.step_ms;
   allow_graph();
@@ -111,9 +111,9 @@ StepRecord Stepper::finish() {
 
 // After a first step, when the gradients are there by which the kernels are chosen.
 void Stepper::allow_graph() {
-  if (graph_ || !wants_graph_ || !model_.device().is_cuda()) return;
-  wants_graph_ = graph_ = optimizer_.can_be_captured();
-  if (!graph_) return;
+  if (may_capture_ || !wants_graph_ || !model_.device().is_cuda()) return;
+  wants_graph_ = may_capture_ = optimizer_.can_be_captured();
+  if (!may_capture_) return;
   for (auto& group : optimizer_.param_groups()) static_cast<Options&>(group.options()).set_capturable(true);
 }
 

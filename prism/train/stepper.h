@@ -11,9 +11,9 @@
 #include "prism/io/config.h"
 #include "prism/model/qwen2.h"
 #include "prism/optim/mixed.h"
-#include "prism/train/device_work.h"
 #include "prism/train/metrics.h"
 #include "prism/train/norms.h"
+#include "prism/train/step_graph.h"
 
 namespace prism::train {
 
@@ -43,8 +43,8 @@ class Stepper {
   int64_t batch() const { return batch_; }
   int64_t pass_sequences() const { return batch_ / accumulate_; }
   int64_t step_tokens() const { return batch_ * context_; }
-  bool is_graph() const { return work_->is_graph(); }
-  bool will_capture() const { return graph_ && !is_graph(); }  // by the next step
+  bool is_graph() const { return graph_->is_graph(); }
+  bool will_capture() const { return may_capture_ && !is_graph(); }  // by the next step
 
  private:
   void set_rates(double factor);
@@ -54,7 +54,7 @@ class Stepper {
 
   int64_t context_, batch_, accumulate_;
   double clip_;
-  bool wants_graph_, graph_ = false;
+  bool wants_graph_, may_capture_ = false;
   model::Qwen2 model_;
   Mixed optimizer_;
   std::vector<Tensor> parameters_;
@@ -62,7 +62,7 @@ class Stepper {
   Tensor host_tokens_, tokens_;  // (accumulate, sequences, context + 1)
   std::optional<NormMeter> norms_;
   Tensor results_;  // loss, norm of the gradient, and what `norms_` measures, on the device
-  std::unique_ptr<DeviceWork> work_;
+  std::unique_ptr<StepGraph> graph_;
   StepRecord record_;
   std::chrono::steady_clock::time_point begin_;
 };

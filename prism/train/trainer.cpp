@@ -14,17 +14,16 @@
 namespace prism::train {
 
 Trainer::Trainer(const io::Config& config, const Dataset& dataset, model::Qwen2 model)
-    : schedule_(schedule(config)),
-      stepper_(config, std::move(model)),
-      sampler_(dataset.train, {stepper_.batch(), stepper_.context(),
-                               static_cast<uint64_t>(config.integer("train.seed")), dataset.stretches}),
-      windows_(dataset.val, stepper_.context(), config.integer("train.eval_sequences")) {
-  if (sampler_.windows() >= stepper_.batch()) return;
+    : Stepper(config, std::move(model)),
+      schedule_(train::schedule(config)),
+      sampler_(dataset.train,
+               {batch(), context(), static_cast<uint64_t>(config.integer("train.seed")), dataset.stretches}),
+      windows_(dataset.val, context(), config.integer("train.eval_sequences")) {
+  if (sampler_.windows() >= batch()) return;
   throw Error(
       fmt::format("{}: expected at least {} training tokens, one step's {} sequences of {}, got {}; give more "
                   "text, a smaller batch or a shorter context",
-                  config.where("train.batch"), stepper_.step_tokens(), stepper_.batch(), stepper_.context(),
-                  dataset.train.tokens()));
+                  config.where("train.batch"), step_tokens(), batch(), context(), dataset.train.tokens()));
 }
 
 void Trainer::read(int64_t step, Batch& batch) const {
@@ -39,9 +38,9 @@ void Trainer::read(int64_t step, Batch& batch) const {
 StepRecord Trainer::step(int64_t step) {
   read(step, next_);
   const std::string hash = next_.hash;
-  stepper_.launch(next_.tokens, schedule_(step));
+  launch(next_.tokens, schedule_(step));
   read(step + 1, next_);
-  auto record = stepper_.finish();
+  auto record = finish();
   record.step = step;
   record.batch = hash;
   return record;
@@ -49,7 +48,7 @@ StepRecord Trainer::step(int64_t step) {
 
 double Trainer::evaluate() const {
   const at::NoGradGuard no_grad;
-  const int64_t sequences = std::min(stepper_.pass_sequences(), windows_.count()), row = stepper_.context() + 1;
+  const int64_t sequences = std::min(pass_sequences(), windows_.count()), row = context() + 1;
   double sum = 0;
   for (int64_t first = 0; first < windows_.count(); first += sequences) {
     const auto count = std::min(sequences, windows_.count() - first);

@@ -12,7 +12,7 @@ namespace prism::train {
 
 // A model in training on a dataset. Everything a step depends on is its number, the weights and the optimizer's state;
 // there is no other memory. Step s = 1, 2, … trains on the batch of sampler step s − 1 with rates = peak · schedule(s).
-class Trainer {
+class Trainer : public Stepper {
  public:
   Trainer(const io::Config& config, const Dataset& dataset, model::Qwen2 model);
 
@@ -21,14 +21,6 @@ class Trainer {
   double weight_norm() const;     // joint Frobenius norm of the hidden matrices
 
   std::vector<MatrixSpectrum> spectra() const { return optimizer().spectra(); }  // of the last step
-  void release_gradients() { stepper_.release_gradients(); }
-
-  model::Qwen2& model() { return stepper_.model(); }
-  const model::Qwen2& model() const { return stepper_.model(); }
-  Mixed& optimizer() { return stepper_.optimizer(); }
-  const Mixed& optimizer() const { return stepper_.optimizer(); }
-  const Stepper& stepper() const { return stepper_; }
-  int64_t step_tokens() const { return stepper_.step_tokens(); }
   int64_t eval_sequences() const { return windows_.count(); }
 
  private:
@@ -40,7 +32,6 @@ class Trainer {
   void read(int64_t step, Batch& batch) const;
 
   Schedule schedule_;
-  Stepper stepper_;
   data::Sampler sampler_;
   data::EvalWindows windows_;
   Batch next_;  // read while the device is busy with the step before it

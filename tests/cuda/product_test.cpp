@@ -239,7 +239,9 @@ void expect_update(Kernel kernel, Real type, const Update& u) {
         ASSERT_NEAR(written, expected, allowed + rounding)
             << m << ' ' << n << ' ' << left << ' ' << b << ' ' << i << ' ' << j;
         ASSERT_NEAR(masters[at], has_master ? expected : stale[at], allowed) << m << ' ' << n << ' ' << i << ' ' << j;
-        if (has_master && !skip) ASSERT_EQ(written, static_cast<float>(static_cast<T>(masters[at])));
+        if (has_master && !skip) {
+          ASSERT_EQ(written, static_cast<float>(static_cast<T>(masters[at])));
+        }
       }
     }
   }

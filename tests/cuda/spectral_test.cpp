@@ -5,7 +5,7 @@
 #include <cmath>
 #include <random>
 
-#include "prism/cuda/launch.h"
+#include "prism/cuda/steps.h"
 #include "tests/cuda/device.h"
 
 namespace prism::cuda::test {

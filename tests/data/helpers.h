@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "prism/data/build.h"
-#include "prism/data/reader.h"
+#include "prism/data/corpus.h"
 #include "prism/io/error.h"
 #include "tests/io/temporary_folder.h"
 

@@ -23,8 +23,8 @@
 #include <nlohmann/json.hpp>
 
 #include "prism/io/error.h"
+#include "prism/text/bpe_trainer.h"
 #include "prism/text/tokenizer.h"
-#include "prism/text/trainer.h"
 #include "prism/text/unicode.h"
 #include "prism/text/utf8.h"
 

@@ -75,8 +75,8 @@ TEST_F(CudaTrainer, ReplaysTheEagerStepBitForBit) {
     without.emplace_back("train.graph=false");
     Trainer replayed = make(settings), eager = make(without);
     expect_equal_steps(replayed, eager, 1, 6);
-    EXPECT_TRUE(replayed.stepper().is_graph()) << settings.front();
-    EXPECT_FALSE(eager.stepper().is_graph());
+    EXPECT_TRUE(replayed.is_graph()) << settings.front();
+    EXPECT_FALSE(eager.is_graph());
     expect_equal(replayed, eager);
   }
 }
@@ -84,7 +84,7 @@ TEST_F(CudaTrainer, ReplaysTheEagerStepBitForBit) {
 TEST_F(CudaTrainer, ReplayedNormsAreThoseOfTheTensors) {
   Trainer trainer = make({"optimizer.weight_decay=0.1", "optimizer.momentum=0.9"});
   for (int64_t step = 1; step <= 4; ++step) trainer.step(step);
-  ASSERT_TRUE(trainer.stepper().is_graph());
+  ASSERT_TRUE(trainer.is_graph());
   std::map<std::string, at::Tensor> before;
   for (const auto& [name, tensor] : trainer.model().named_parameters()) before[name] = tensor.detach().to(at::kDouble);
   const auto record = trainer.step(5);
@@ -150,7 +150,7 @@ TEST_F(CudaTrainer, GoesOnFromACheckpointBitForBit) {
 TEST_F(CudaTrainer, AReplayedStepThatIsNotFiniteChangesNothingAndNamesTheOperation) {
   Trainer trainer = make({});
   for (int64_t step = 1; step <= 3; ++step) trainer.step(step);
-  ASSERT_TRUE(trainer.stepper().is_graph());
+  ASSERT_TRUE(trainer.is_graph());
   const auto named = trainer.model().named_parameters();
   const auto weight = named[5].second.detach(), other = named[2].second.detach().clone(), good = weight.clone();
   weight.view(-1)[3].fill_(std::numeric_limits<float>::quiet_NaN());
@@ -159,7 +159,7 @@ TEST_F(CudaTrainer, AReplayedStepThatIsNotFiniteChangesNothingAndNamesTheOperati
   const auto record = trainer.step(4);
   EXPECT_TRUE(record.skipped);
   EXPECT_EQ(record.culprit, "model.layers.0.self_attn.q_proj, sequence 1");
-  EXPECT_TRUE(trainer.stepper().is_graph());
+  EXPECT_TRUE(trainer.is_graph());
   EXPECT_TRUE(named[2].second.equal(other));
   const auto after = trainer.optimizer().snapshot().tensors;
   for (size_t i = 0; i < momentum.size(); ++i) {
@@ -195,7 +195,7 @@ TEST_F(CudaTrainer, StepsThatCannotBeCapturedStillTrain) {
     Trainer trainer = make(settings);
     const double first = trainer.step(1).loss;
     for (int64_t step = 2; step <= 8; ++step) trainer.step(step);
-    EXPECT_FALSE(trainer.stepper().is_graph()) << settings.front();
+    EXPECT_FALSE(trainer.is_graph()) << settings.front();
     EXPECT_LT(trainer.step(9).loss, first);
   }
 }

@@ -112,7 +112,7 @@ class Injection : public testing::Test {
       expect_skipped(hurt, step, fault, factors[fault.parameter], generator);
     }
     both();
-    EXPECT_EQ(hurt.stepper().is_graph(), graph);
+    EXPECT_EQ(hurt.is_graph(), graph);
     EXPECT_TRUE(is_same(as_bytes(hurt), as_bytes(straight)));
   }
 

@@ -1,4 +1,4 @@
-#include "prism/data/output_folder.h"
+#include "prism/io/folder_lock.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 
 #include "prism/io/error.h"
 
-namespace prism::data {
+namespace prism::io {
 namespace {
 
 namespace fs = std::filesystem;
@@ -18,15 +18,15 @@ namespace fs = std::filesystem;
 constexpr const char* kLockName = ".preparing";
 
 // Returns true if the path still refers to this file: the previous owner removes it at the end of its turn.
-bool is_current(const io::FileDescriptor& file) {
+bool is_current(const FileDescriptor& file) {
   struct stat ours {
   }, theirs{};
   return fstat(file.get(), &ours) == 0 && stat(file.path().c_str(), &theirs) == 0 && ours.st_ino == theirs.st_ino;
 }
 
-void wait_for(const io::FileDescriptor& file) {
+void wait_for(const FileDescriptor& file) {
   while (::flock(file.get(), LOCK_EX) != 0) {
-    if (errno != EINTR) io::throw_system_error("lock", file.path(), errno);
+    if (errno != EINTR) throw_system_error("lock", file.path(), errno);
   }
 }
 
@@ -49,8 +49,8 @@ MadeFolder::~MadeFolder() {
   for (int64_t i = 0; i < made_ && fs::remove(folder, not_empty); ++i) folder = folder.parent_path();
 }
 
-OutputFolder::OutputFolder(const fs::path& path) : folder_(path) {
-  lock_ = io::FileDescriptor(folder_.path(), O_RDONLY | O_DIRECTORY);
+FolderLock::FolderLock(const fs::path& path) : folder_(path) {
+  lock_ = FileDescriptor(folder_.path(), O_RDONLY | O_DIRECTORY);
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     throw Error(fmt::format(
         "{}: another process is writing to this folder; wait for it to end or choose another folder", path.string()));
@@ -61,9 +61,9 @@ FolderTurn::FolderTurn(const fs::path& path, const std::function<void()>& wait) 
   do {
     std::error_code ignored;
     fs::create_directories(folder_.path(), ignored);  // the previous owner may have removed it
-    lock_ = io::FileDescriptor(folder_.path() / kLockName, O_RDWR | O_CREAT);
+    lock_ = FileDescriptor(folder_.path() / kLockName, O_RDWR | O_CREAT);
     if (::flock(lock_.get(), LOCK_EX | LOCK_NB) == 0) continue;
-    if (errno != EWOULDBLOCK && errno != EINTR) io::throw_system_error("lock", lock_.path(), errno);
+    if (errno != EWOULDBLOCK && errno != EINTR) throw_system_error("lock", lock_.path(), errno);
     if (!waited_) wait();
     waited_ = true;
     wait_for(lock_);
@@ -72,4 +72,4 @@ FolderTurn::FolderTurn(const fs::path& path, const std::function<void()>& wait) 
 
 FolderTurn::~FolderTurn() { ::unlink(lock_.path().c_str()); }
 
-}  // namespace prism::data
+}  // namespace prism::io

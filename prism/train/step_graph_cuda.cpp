@@ -7,7 +7,7 @@
 #include <mutex>
 #include <optional>
 
-#include "prism/train/device_work.h"
+#include "prism/train/step_graph.h"
 
 namespace prism::train {
 namespace {
@@ -27,14 +27,14 @@ c10::cuda::CUDAStream stream_of(at::Device device) {
 }
 
 // Everything runs on a stream that is not the default one, which cannot be captured.
-class CudaWork : public DeviceWork {
+class CudaSteps : public StepGraph {
  public:
-  explicit CudaWork(at::Device device) : stream_(stream_of(device)) {
+  explicit CudaSteps(at::Device device) : stream_(stream_of(device)) {
     const c10::cuda::CUDAStreamGuard guard(stream_);
     for (auto& event : events_) check(cudaEventCreate(&event));
   }
 
-  ~CudaWork() override {
+  ~CudaSteps() override {
     for (auto* event : events_) cudaEventDestroy(event);
   }
 
@@ -96,9 +96,9 @@ class CudaWork : public DeviceWork {
 
 }  // namespace
 
-std::unique_ptr<DeviceWork> DeviceWork::make(at::Device device) {
-  if (device.is_cuda()) return std::make_unique<CudaWork>(device);
-  return plain_work(device);
+std::unique_ptr<StepGraph> StepGraph::make(at::Device device) {
+  if (device.is_cuda()) return std::make_unique<CudaSteps>(device);
+  return plain_steps(device);
 }
 
 }  // namespace prism::train

@@ -1,4 +1,4 @@
-#include "prism/train/device_work.h"
+#include "prism/train/step_graph.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -7,9 +7,9 @@
 namespace prism::train {
 namespace {
 
-class PlainWork : public DeviceWork {
+class PlainSteps : public StepGraph {
  public:
-  explicit PlainWork(at::Device device) : device_(device) {}
+  explicit PlainSteps(at::Device device) : device_(device) {}
 
   void run(const std::function<void()>& prepare, const std::function<void()>& work, bool /*graph*/) override {
     prepare();
@@ -42,6 +42,6 @@ void synchronize(at::Device device) {
   c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.has_index() ? device.index() : 0);
 }
 
-std::unique_ptr<DeviceWork> plain_work(at::Device device) { return std::make_unique<PlainWork>(device); }
+std::unique_ptr<StepGraph> plain_steps(at::Device device) { return std::make_unique<PlainSteps>(device); }
 
 }  // namespace prism::train

@@ -1,4 +1,4 @@
-#include "prism/compare/words.h"
+#include "prism/compare/sentences.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

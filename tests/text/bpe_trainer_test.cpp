@@ -1,4 +1,4 @@
-#include "prism/text/trainer.h"
+#include "prism/text/bpe_trainer.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 
 #include "prism/io/file.h"
 
-namespace prism::data {
+namespace prism::io {
 
 // Creates a folder if it is missing. Created folders that are still empty at the end are removed again.
 class MadeFolder {
@@ -23,15 +23,15 @@ class MadeFolder {
 };
 
 // A folder to write into, locked against other writers while the object lives.
-class OutputFolder {
+class FolderLock {
  public:
-  explicit OutputFolder(const std::filesystem::path& path);
-  OutputFolder(const OutputFolder&) = delete;
-  OutputFolder& operator=(const OutputFolder&) = delete;
+  explicit FolderLock(const std::filesystem::path& path);
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
 
  private:
   MadeFolder folder_;
-  io::FileDescriptor lock_;
+  FileDescriptor lock_;
 };
 
 // Gives this process the exclusive right to prepare something in a folder while the object lives. Creates the folder if
@@ -48,8 +48,8 @@ class FolderTurn {
 
  private:
   MadeFolder folder_;
-  io::FileDescriptor lock_;
+  FileDescriptor lock_;
   bool waited_ = false;
 };
 
-}  // namespace prism::data
+}  // namespace prism::io
