@@ -119,8 +119,8 @@ json few_spectra(const json& records) {
   const auto kept = spread(std::vector(matrices.begin(), matrices.end()), 4);
   json few = json::array();
   for (const auto& record : records) {
-    if (std::find(kept_steps.begin(), kept_steps.end(), record.at("step")) == kept_steps.end() ||
-        std::find(kept.begin(), kept.end(), record.at("matrix")) == kept.end())
+    if (std::find(kept_steps.begin(), kept_steps.end(), record.at("step").get<int64_t>()) == kept_steps.end() ||
+        std::find(kept.begin(), kept.end(), record.at("matrix").get<std::string>()) == kept.end())
       continue;
     json one = {{"step", record.at("step")}, {"matrix", record.at("matrix")}};
     if (record.contains("gamma")) one["gamma"] = record.at("gamma");

@@ -294,7 +294,7 @@ def test_a_step_that_a_graph_would_freeze_is_refused():
     weight = matrix_with_gradient()
     optimizer = prism_optim.Prism([weight], lr=0.02)
     optimizer.step()
-    with pytest.raises(RuntimeError, match="with capturable=True"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+    with pytest.raises(RuntimeError, match="needs capturable=True"), torch.cuda.graph(torch.cuda.CUDAGraph()):
         optimizer.step()
     optimizer = prism_optim.Prism([("w", weight)], lr=0.02, capturable=True)
     weight.grad = None
