@@ -3,7 +3,7 @@
 
 Both begin with the same weights and data. When the first has trained long enough it is stopped at its step N, and the second
 goes on to N: weights, optimizer state and metrics must then be equal bit for bit. Host and device memory of each process after
-its first minute and at its end must agree within 1 %; lives that are shorter are not judged.
+its first minute, once it has evaluated and saved, and at its end must agree within 1 %; shorter lives are not judged.
 
   tests/endure/soak.py --device cuda --minutes 9.4 --text corpus.txt --tokenizer tokenizer.json --json soak.json
 
@@ -31,7 +31,7 @@ MODELS = {
              "checkpoint.every": 200},
 }  # fmt: skip
 TOLERANCE = 0.01
-SETTLE = 60  # seconds after which a process's memory must stay as it is
+SETTLE = 60  # seconds after which a process's memory must stay as it is, once it has evaluated and saved
 SAMPLES = 10  # whose median counts, at either end
 MEGABYTE = 2**20
 
@@ -76,6 +76,9 @@ class Process:
 
     def __init__(self, run, settings, log):
         self.run, self.begin = run, time.monotonic()
+        self.every = max(int(settings["train.eval_every"]), int(settings["checkpoint.every"]))
+        self.first_step = last_step(run)
+        self.settled = None  # seconds after which its memory counts
         self.process = program.start(*harness.train(run, settings), stdout=log, stderr=subprocess.STDOUT)
         self.samples = []  # (age in seconds, host bytes, device bytes or None)
 
@@ -89,16 +92,20 @@ class Process:
         try:
             self.samples.append((self.age(), host_bytes(self.process.pid), device_bytes(self.process.pid) if on_gpu else None))
         except (OSError, KeyError):
-            pass  # it just ended
+            return  # it just ended
+        if self.settled is None and self.age() >= SETTLE and last_step(self.run) > self.first_step + self.every:
+            self.settled = self.age()
 
     def kill(self, number=signal.SIGKILL):
         self.process.send_signal(number)
         return self.process.wait()
 
     def growth(self, column):
-        """(bytes after SETTLE seconds, bytes at the end, growth), or None for a life too short to tell."""
-        values = [(age, sample[column]) for age, *sample in self.samples if age >= SETTLE and sample[column] is not None]
-        if len(values) < 2 or values[-1][0] < SETTLE + 5:
+        """(bytes once settled, bytes at the end, growth), or None for a life too short to tell."""
+        if self.settled is None:
+            return None
+        values = [(age, sample[column]) for age, *sample in self.samples if age >= self.settled and sample[column] is not None]
+        if len(values) < 2 or values[-1][0] < self.settled + 5:
             return None
         sizes = [value for _, value in values]  # one sample may fall into a checkpoint or an evaluation
         first, last = statistics.median(sizes[:SAMPLES]), statistics.median(sizes[-SAMPLES:])
@@ -231,7 +238,7 @@ class Soak:
         for what, values in memory.items():
             for before, after, growth in values:
                 if abs(growth) > TOLERANCE:
-                    self.driver.fail(f"memory, {what}: {before / 1e6:.1f} MB after {SETTLE} s, {after / 1e6:.1f} MB at the end")
+                    self.driver.fail(f"memory, {what}: {before / 1e6:.1f} MB once settled, {after / 1e6:.1f} MB at the end")
 
 
 def show(result):
@@ -239,7 +246,7 @@ def show(result):
           f"{result['tried'].get('kills', 0)} times; compared at step {result.get('compared_at_step', 0):,}: "
           f"{'equal bit for bit' if result.get('bit_equal') else 'DIFFERENT'}")  # fmt: skip
     if not result.get("memory", {}).get("uninterrupted host"):
-        print(f"  memory: not judged, no process lived for {SETTLE + 5} s")
+        print(f"  memory: not judged, no process lived long enough")
     for what, values in result.get("memory", {}).items():
         for before, after, growth in values:
             print(f"  {what}: {before / 1e6:,.1f} MB -> {after / 1e6:,.1f} MB ({100 * growth:+.2f} %)")
