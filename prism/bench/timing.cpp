@@ -34,8 +34,7 @@ std::vector<double> time_on_host(int64_t repeats, const std::function<void()>& c
 }  // namespace
 
 std::string device_name(at::Device device) {
-  if (device.is_cpu())
-    return fmt::format("{}, {} threads", train::machine(device).at("cpu").get<std::string>(), at::get_num_threads());
+  if (device.is_cpu()) return fmt::format("{}, {} threads", train::machine(device).cpu, at::get_num_threads());
   const auto name = cuda::device_name(device.index());
   return name.empty() ? device.str() : name;
 }

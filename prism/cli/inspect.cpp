@@ -13,11 +13,8 @@
 #include "prism/cli/interrupt.h"
 #include "prism/cli/options.h"
 #include "prism/io/error.h"
-#include "prism/io/json_lines.h"
 #include "prism/io/manifest.h"
-#include "prism/report/page.h"
 #include "prism/train/inspection.h"
-#include "prism/train/run.h"
 #include "prism/train/run_page.h"
 
 namespace prism::cli {
@@ -31,19 +28,15 @@ struct InspectOptions {
   bool watch = false;
 };
 
-std::string run_screen(const fs::path& folder, const InspectOptions& options) {
-  RunView view{folder.string(), io::read_json_lines(folder / "metrics.jsonl"), {}};
-  if (fs::exists(folder / "spectra.jsonl")) view.spectra = io::read_json_lines(folder / "spectra.jsonl");
-  return screen_of(view, options.matrix, terminal_of(stdout));
-}
+RunView view_of(const train::RunFolder& folder) { return {folder.path.string(), folder.metrics(), folder.spectra()}; }
 
 // Writes the screen anew every two seconds until the run has ended.
-int watch(const fs::path& folder, const InspectOptions& options) {
+int watch(const train::RunFolder& folder, const InspectOptions& options) {
   const Interrupt interrupt;
   const auto terminal = terminal_of(stdout);
   while (interrupt.signal() == 0) {
-    const bool ended = fs::exists(folder / "summary.json");
-    const auto screen = run_screen(folder, options);
+    const bool ended = fs::exists(folder.summary_file());
+    const auto screen = screen_of(view_of(folder), options.matrix, terminal);
     if (terminal.live) fmt::print("\033[H\033[2J");
     fmt::print("{}", screen);
     std::fflush(stdout);
@@ -53,18 +46,18 @@ int watch(const fs::path& folder, const InspectOptions& options) {
   return 0;  // leaving the view is not a failure of the run
 }
 
-int inspect_run(const fs::path& folder, const InspectOptions& options) {
+int inspect_run(const train::RunFolder& folder, const InspectOptions& options) {
   if (!options.data.empty()) throw Error("--data: only for a checkpoint folder (RUN/checkpoints/step-…)");
   if (options.watch && !options.page.empty()) throw Error("--page: not together with --watch");
   if (options.watch) return watch(folder, options);
-  fmt::print("{}", run_screen(folder, options));
+  auto view = view_of(folder);
+  fmt::print("{}", screen_of(view, options.matrix, terminal_of(stdout)));
   if (!options.page.empty()) {
-    if (!fs::exists(folder / "summary.json"))
-      throw Error(
-          fmt::format("--page: {} is still running or was killed; its page needs summary.json", folder.string()));
-    auto document = train::page_document(folder, train::read_summary(folder));
-    document["kind"] = "inspect";
-    report::Page(std::move(document)).write(options.page);
+    if (!fs::exists(folder.summary_file()))
+      throw Error(fmt::format("--page: {} is still running or was killed; its page needs summary.json", view.path));
+    auto document = train::page_document(folder, {folder.summary(), std::move(view.metrics), std::move(view.spectra)});
+    document.kind = report::PageKind::kInspect;
+    report::write(std::move(document), options.page);
     fmt::print("\n{}\n", options.page);
   }
   return 0;
@@ -75,12 +68,12 @@ int inspect_checkpoint(const fs::path& folder, const InspectOptions& options) {
   const auto step = io::verify_manifest(folder).step;
   const auto run = fs::absolute(folder).lexically_normal().parent_path().parent_path();
   const auto matrices = train::checkpoint_spectra(folder);
-  std::vector<nlohmann::json> spectra;
-  if (!options.data.empty()) spectra = train::batch_spectra(run, folder, options.data);
+  std::vector<train::SpectraLine> spectra;
+  if (!options.data.empty()) spectra = train::batch_spectra({run}, folder, options.data);
   const CheckpointView view{folder.string(), step, matrices, spectra};
   fmt::print("{}", screen_of(view, options.matrix, terminal_of(stdout)));
   if (!options.page.empty()) {
-    report::Page(checkpoint_document(view)).write(options.page);
+    report::write(checkpoint_document(view), options.page);
     fmt::print("\n{}\n", options.page);
   }
   return 0;
@@ -89,7 +82,7 @@ int inspect_checkpoint(const fs::path& folder, const InspectOptions& options) {
 int inspect(const InspectOptions& options) {
   const fs::path folder = options.path;
   if (!options.page.empty()) check_writable(options.page);
-  if (fs::exists(folder / "metrics.jsonl")) return inspect_run(folder, options);
+  if (const train::RunFolder run{folder}; fs::exists(run.metrics_file())) return inspect_run(run, options);
   if (fs::exists(folder / io::kManifestName)) return inspect_checkpoint(folder, options);
   throw Error(fmt::format(
       "{}: expected a run folder (with metrics.jsonl) or a checkpoint folder (with manifest.json), got neither",

@@ -13,15 +13,8 @@
 namespace prism::cli {
 namespace {
 
-using nlohmann::json;
 using report::Align;
 using report::TextSeries;
-
-std::vector<double> numbers(const json& list) {  // what is not finite was written as null
-  std::vector<double> values;
-  for (const auto& value : list) values.push_back(value.is_number() ? value.get<double>() : NAN);
-  return values;
-}
 
 double quantile(std::vector<double> values, double q) {
   std::erase_if(values, [](double value) { return std::isnan(value); });
@@ -41,9 +34,7 @@ std::string three_quantiles(const std::vector<double>& values) {
   return fmt::format("{:8.3g} {:8.3g} {:8.3g}", quantile(values, 0.1), quantile(values, 0.5), quantile(values, 0.9));
 }
 
-std::string number_of(const json& value) {
-  return value.is_number() ? fmt::format("{:.4g}", value.get<double>()) : "several";
-}
+std::string number_text(const std::optional<double>& value) { return fmt::format("{:.4g}", value.value_or(NAN)); }
 
 report::TextPlotOptions plot_options(const Terminal& terminal, const char* x, const char* y) {
   report::TextPlotOptions options;
@@ -55,14 +46,14 @@ report::TextPlotOptions plot_options(const Terminal& terminal, const char* x, co
   return options;
 }
 
-std::string loss_plot(const std::vector<json>& metrics, const Terminal& terminal) {
+std::string loss_plot(const std::vector<train::StepRecord>& metrics, const Terminal& terminal) {
   TextSeries train{"training loss", {}, {}}, val{"held-out loss", {}, {}};
-  for (const auto& line : metrics) {
-    train.x.push_back(line.at("step"));
-    train.y.push_back(line.at("loss").is_number() ? line.at("loss").get<double>() : NAN);
-    if (!line.contains("val_loss") || !line.at("val_loss").is_number()) continue;
-    val.x.push_back(line.at("step"));
-    val.y.push_back(line.at("val_loss"));
+  for (const auto& record : metrics) {
+    train.x.push_back(static_cast<double>(record.step));
+    train.y.push_back(record.loss);
+    if (!record.val_loss || !std::isfinite(*record.val_loss)) continue;
+    val.x.push_back(static_cast<double>(record.step));
+    val.y.push_back(*record.val_loss);
   }
   std::vector<TextSeries> series = {train};
   if (!val.x.empty()) series.push_back(val);
@@ -70,12 +61,12 @@ std::string loss_plot(const std::vector<json>& metrics, const Terminal& terminal
 }
 
 // Median over all matrices and directions, at every recorded step.
-std::string course_plot(const std::vector<json>& spectra, const Terminal& terminal) {
+std::string course_plot(const std::vector<train::SpectraLine>& spectra, const Terminal& terminal) {
   std::map<int64_t, std::pair<std::vector<double>, std::vector<double>>> steps;
   for (const auto& line : spectra) {
-    auto& [snr, gain] = steps[line.at("step")];
-    for (const double value : numbers(line.at("snr"))) snr.push_back(value);
-    for (const double value : numbers(line.at("gain"))) gain.push_back(value);
+    auto& [snr, gain] = steps[line.step];
+    snr.insert(snr.end(), line.snr.begin(), line.snr.end());
+    gain.insert(gain.end(), line.gain.begin(), line.gain.end());
   }
   if (steps.size() < 2) return "";
   TextSeries snr{"median SNR", {}, {}}, gain{"median gain", {}, {}};
@@ -86,7 +77,7 @@ std::string course_plot(const std::vector<json>& spectra, const Terminal& termin
   return "\n" + report::line_plot({snr, gain}, plot_options(terminal, "step", ""));
 }
 
-std::string spectra_table(const std::vector<json>& lines) {
+std::string spectra_table(const std::vector<train::SpectraLine>& lines) {
   report::TextTable table({{"matrix"},
                            {"SNR 10 %     50 %     90 %", Align::kRight},
                            {"gain 10 %     50 %     90 %", Align::kRight},
@@ -94,17 +85,15 @@ std::string spectra_table(const std::vector<json>& lines) {
                            {"‖W‖", Align::kRight},
                            {"‖O‖", Align::kRight}});
   for (const auto& line : lines) {
-    if (!line.at("weight_norm").is_number()) continue;
-    const auto snr = numbers(line.at("snr")), gain = numbers(line.at("gain"));
-    table.row({short_name(line.at("name")), three_quantiles(snr), three_quantiles(gain), report::spark_line(snr, 16),
-               number_of(line.at("weight_norm")), number_of(line.at("update_norm"))});
+    table.row({short_name(line.matrix), three_quantiles(line.snr), three_quantiles(line.gain),
+               report::spark_line(line.snr, 16), number_text(line.weight_norm), number_text(line.update_norm)});
   }
   return table.text();
 }
 
-const json* find_matrix(const std::vector<json>& lines, const std::string& part) {
+const train::SpectraLine* find_matrix(const std::vector<train::SpectraLine>& lines, const std::string& part) {
   for (const auto& line : lines) {
-    if (line.at("name").get<std::string>().find(part) != std::string::npos) return &line;
+    if (line.matrix.find(part) != std::string::npos) return &line;
   }
   return nullptr;
 }
@@ -114,25 +103,24 @@ const json* find_matrix(const std::vector<json>& lines, const std::string& part)
                           names.empty() ? "; nothing is recorded" : ", such as " + names.front()));
 }
 
-std::string matrix_plots(const std::vector<json>& lines, const std::string& part, const Terminal& terminal) {
+std::string matrix_plots(const std::vector<train::SpectraLine>& lines, const std::string& part,
+                         const Terminal& terminal) {
   const auto* line = find_matrix(lines, part);
   if (line == nullptr)
-    refuse_matrix(part,
-                  lines.empty() ? std::vector<std::string>{} : std::vector<std::string>{lines.front().at("name")});
+    refuse_matrix(part, lines.empty() ? std::vector<std::string>{} : std::vector<std::string>{lines.front().matrix});
   auto snr = plot_options(terminal, "direction", "SNR"), gain = plot_options(terminal, "direction", "gain"),
        values = plot_options(terminal, "index", "σ of T");
   snr.log_y = values.log_y = true;
-  return fmt::format(
-      "\n{}, step {}\n{}\n{}\n{}", line->at("name").get<std::string>(), line->at("step").get<int64_t>(),
-      report::line_plot({{"SNR", {}, numbers(line->at("snr"))}}, snr),
-      report::line_plot({{"gain", {}, numbers(line->at("gain"))}, {"theory", {}, numbers(line->at("theory"))}}, gain),
-      report::line_plot({{"σ", {}, numbers(line->at("singular_values"))}}, values));
+  return fmt::format("\n{}, step {}\n{}\n{}\n{}", line->matrix, line->step,
+                     report::line_plot({{"SNR", {}, line->snr}}, snr),
+                     report::line_plot({{"gain", {}, line->gain}, {"theory", {}, line->theory}}, gain),
+                     report::line_plot({{"σ", {}, line->singular_values}}, values));
 }
 
-std::vector<json> last_record(const std::vector<json>& spectra) {
-  std::vector<json> lines;
+std::vector<train::SpectraLine> last_record(const std::vector<train::SpectraLine>& spectra) {
+  std::vector<train::SpectraLine> lines;
   for (const auto& line : spectra) {
-    if (line.at("step") == spectra.back().at("step")) lines.push_back(line);
+    if (line.step == spectra.back().step) lines.push_back(line);
   }
   return lines;
 }
@@ -153,8 +141,8 @@ double stable_rank(const std::vector<double>& values) {  // ‖W‖_F²/‖W‖�
 std::string screen_of(const RunView& view, const std::string& matrix, const Terminal& terminal) {
   if (view.metrics.empty()) return fmt::format("{}: no step yet\n", view.path);
   const auto& last = view.metrics.back();
-  auto text = fmt::format("{}  step {}  loss {}\n\n{}", view.path, last.at("step").get<int64_t>(),
-                          number_of(last.at("loss")), loss_plot(view.metrics, terminal));
+  auto text = fmt::format("{}  step {}  loss {}\n\n{}", view.path, last.step, number_text(last.loss),
+                          loss_plot(view.metrics, terminal));
   if (view.spectra.empty()) {
     if (!matrix.empty()) refuse_matrix(matrix, {});
     return text + "\nNo spectra are recorded; metrics.spectra_every sets how often a run does.\n";
@@ -162,8 +150,7 @@ std::string screen_of(const RunView& view, const std::string& matrix, const Term
   const auto record = last_record(view.spectra);
   text += course_plot(view.spectra, terminal);
   if (!matrix.empty()) return text + matrix_plots(record, matrix, terminal);
-  return text +
-         fmt::format("\nspectra at step {}\n{}", record.front().at("step").get<int64_t>(), spectra_table(record));
+  return text + fmt::format("\nspectra at step {}\n{}", record.front().step, spectra_table(record));
 }
 
 std::string screen_of(const CheckpointView& view, const std::string& matrix, const Terminal& terminal) {
@@ -194,30 +181,24 @@ std::string screen_of(const CheckpointView& view, const std::string& matrix, con
   return text;
 }
 
-json checkpoint_document(const CheckpointView& view) {
-  json records = json::array();
+report::PageDocument checkpoint_document(const CheckpointView& view) {
+  report::PageRun run{.optimizer = "checkpoint", .best = true};
   for (const auto& m : view.matrices) {
-    json record = {{"step", view.step}, {"matrix", m.name}, {"weight_singular_values", m.weight}};
-    if (!m.momentum.empty()) record["singular_values"] = m.momentum;
-    if (const auto* line = find_matrix(view.spectra, m.name)) {
-      for (const char* key : {"snr", "gain", "theory", "singular_values", "weight_norm", "update_norm"})
-        record[key] = line->at(key);
-    }
-    records.push_back(std::move(record));
+    auto& record = run.spectra.emplace_back();
+    if (const auto* line = find_matrix(view.spectra, m.name)) record = *line;
+    if (record.singular_values.empty()) record.singular_values = m.momentum;
+    record.step = view.step;
+    record.matrix = m.name;
+    record.weight_singular_values = m.weight;
   }
-  return {{"kind", "inspect"},
-          {"title", view.path},
-          {"summary",
-           {{{"text", fmt::format("Spectra of the {} hidden matrices of {}.", view.matrices.size(), view.path)},
-             {"tone", "headline"}}}},
-          {"optimizers", {{{"id", "checkpoint"}, {"label", "checkpoint"}}}},
-          {"runs",
-           {{{"optimizer", "checkpoint"},
-             {"lr", 0},
-             {"seed", 0},
-             {"status", "finished"},
-             {"best", true},
-             {"spectra", records}}}}};
+  report::PageDocument document;
+  document.kind = report::PageKind::kInspect;
+  document.title = view.path;
+  document.summary = {{fmt::format("Spectra of the {} hidden matrices of {}.", view.matrices.size(), view.path),
+                       report::Tone::kHeadline}};
+  document.optimizers = {{.id = "checkpoint", .label = "checkpoint"}};
+  document.runs = {std::move(run)};
+  return document;
 }
 
 }  // namespace prism::cli

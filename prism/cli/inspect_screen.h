@@ -1,6 +1,5 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -12,14 +11,15 @@ namespace prism::cli {
 // What `prism inspect` shows, as plain values.
 struct RunView {
   std::string path;
-  std::vector<nlohmann::json> metrics, spectra;  // lines of the two files
+  std::vector<train::StepRecord> metrics;
+  std::vector<train::SpectraLine> spectra;
 };
 
 struct CheckpointView {
   std::string path;
   int64_t step = 0;  // after which it was written
   std::vector<train::CheckpointMatrix> matrices;
-  std::vector<nlohmann::json> spectra;  // of one batch's gradient; empty without
+  std::vector<train::SpectraLine> spectra;  // of one batch's gradient; empty without
 };
 
 // Plots of the losses, of the median SNR and gain over training, and a table of all matrices; with `matrix`, a part of
@@ -27,6 +27,6 @@ struct CheckpointView {
 std::string screen_of(const RunView& view, const std::string& matrix, const Terminal& terminal);
 std::string screen_of(const CheckpointView& view, const std::string& matrix, const Terminal& terminal);
 
-nlohmann::json checkpoint_document(const CheckpointView& view);  // for prism/report/page.h
+report::PageDocument checkpoint_document(const CheckpointView& view);
 
 }  // namespace prism::cli

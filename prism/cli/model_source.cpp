@@ -12,24 +12,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
-OpenedModel open_checkpoint(const fs::path& checkpoint, const fs::path& run, std::vector<std::string> skipped,
+OpenedModel open_checkpoint(const fs::path& checkpoint, const train::RunFolder& run, std::vector<std::string> skipped,
                             at::Device device) {
-  auto tokenizer = train::run_tokenizer(run);
+  auto tokenizer = run.tokenizer();
   auto model = model::load_model(checkpoint, device);
   if (tokenizer.size() > model.config().vocab) {
-    throw Error(fmt::format("{}: has {} tokens, but the model's embedding {} rows", (run / "tokenizer.json").string(),
+    throw Error(fmt::format("{}: has {} tokens, but the model's embedding {} rows", run.tokenizer_file().string(),
                             tokenizer.size(), model.config().vocab));
   }
   return {std::move(model), std::move(tokenizer), checkpoint, std::move(skipped)};
 }
 
-OpenedModel open_run(const fs::path& run, at::Device device) {
-  const auto latest = io::latest_checkpoint(run / "checkpoints");
+OpenedModel open_run(const train::RunFolder& run, at::Device device) {
+  const auto latest = io::latest_checkpoint(run.checkpoints());
   std::vector<std::string> skipped;
   for (const auto& checkpoint : latest.skipped)
     skipped.push_back(fmt::format("{}: {}", checkpoint.path.string(), checkpoint.reason));
   if (!latest.path) {
-    throw Error(fmt::format("{}: expected a checkpoint that verifies, got {}", (run / "checkpoints").string(),
+    throw Error(fmt::format("{}: expected a checkpoint that verifies, got {}", run.checkpoints().string(),
                             skipped.empty() ? "none" : skipped.front()));
   }
   return open_checkpoint(*latest.path, run, std::move(skipped), device);
@@ -44,13 +44,13 @@ OpenedModel open_model(const fs::path& path, at::Device device) {
     throw Error(fmt::format("{}: {}; expected a run, a checkpoint or a Hugging Face folder", path.string(),
                             fs::exists(folder) ? "not a folder" : "does not exist"));
   }
-  if (fs::exists(folder / "checkpoints")) return open_run(folder, device);
+  if (const train::RunFolder run{folder}; fs::exists(run.checkpoints())) return open_run(run, device);
   if (fs::exists(folder / io::kManifestName)) {
     io::verify_manifest(folder);
-    return open_checkpoint(folder, folder.parent_path().parent_path(), {}, device);
+    return open_checkpoint(folder, {folder.parent_path().parent_path()}, {}, device);
   }
   if (const auto best = io::latest_checkpoint(folder); best.path) {  // the folder best of a run
-    return open_checkpoint(*best.path, folder.parent_path(), {}, device);
+    return open_checkpoint(*best.path, {folder.parent_path()}, {}, device);
   }
   if (!fs::exists(folder / "config.json")) {
     throw Error(

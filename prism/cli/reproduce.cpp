@@ -10,7 +10,6 @@
 #include "prism/cli/options.h"
 #include "prism/cli/run_header.h"
 #include "prism/io/error.h"
-#include "prism/report/page.h"
 #include "prism/report/text_table.h"
 #include "prism/reproduce/report.h"
 
@@ -103,7 +102,7 @@ void print_results(const ReproduceOptions& options, const std::vector<Experiment
     std::replace(name.begin(), name.end(), '/', '-');
     const auto page = pool.folder() / "pages" / name;
     fs::create_directories(page.parent_path());
-    report::Page(reproduce::page_document(experiment, state, rows, command_text(options))).write(page);
+    report::write(reproduce::page_document(experiment, state, rows, command_text(options)), page);
     fmt::print("{}\n", page.string());
   }
 }

@@ -1,6 +1,5 @@
 #include "prism/cli/run_header.h"
 
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include "prism/cli/console.h"
@@ -32,11 +31,8 @@ std::string model_line(const io::Config& config, const train::Estimate& estimate
 
 std::string device_line(const io::Config& config) {
   const auto machine = train::machine(train::device_of(config.string("run.device")));
-  const auto device = machine.at("device").get<std::string>();
-  if (machine.contains("gpu")) return fmt::format("device  {}, {}", device, machine.at("gpu").get<std::string>());
-  const int threads = at::get_num_threads();
-  return fmt::format("device  {}, {}, {}", device, io::counted(threads, "thread"),
-                     machine.at("cpu").get<std::string>());
+  if (!machine.gpu.empty()) return fmt::format("device  {}, {}", machine.device, machine.gpu);
+  return fmt::format("device  {}, {}, {}", machine.device, io::counted(machine.threads, "thread"), machine.cpu);
 }
 
 std::string rates_line(const io::Config& config) {

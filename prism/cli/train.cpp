@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <cmath>
 #include <memory>
 
 #include "prism/cli/command.h"
@@ -38,7 +39,7 @@ io::Config configuration(const TrainOptions& options) {
   auto config = train::make_config();
   options.config.apply(config);
   if (!options.resume) return config;
-  auto stored = train::stored_config(config.string("run.out"));
+  auto stored = train::RunFolder{config.string("run.out")}.config();
   if (options.config.file) {
     if (stored) train::keep_old_defaults(config, *stored);
     return config;
@@ -50,11 +51,8 @@ io::Config configuration(const TrainOptions& options) {
   return *stored;
 }
 
-int finish(const train::RunResult& result, const std::string& folder, int64_t patience, const Interrupt& interrupt) {
-  const auto& summary = result.summary;
-  const auto number = [&](const char* key) {
-    return summary.at(key).is_number() ? fmt::format("{:.4f}", summary.at(key).get<double>()) : "none";
-  };
+int finish(const train::RunSummary& result, const std::string& folder, int64_t patience, const Interrupt& interrupt) {
+  const auto text = [](double loss) { return std::isfinite(loss) ? fmt::format("{:.4f}", loss) : "none"; };
   if (result.status == train::RunStatus::kDiverged) {
     say(stderr, fmt::format("prism train: {}\n", result.diagnosis));
     return 1;
@@ -64,19 +62,19 @@ int finish(const train::RunResult& result, const std::string& folder, int64_t pa
     return 128 + interrupt.signal();
   }
   if (result.stopped_early) {
-    say(stdout, fmt::format("stopped early: no better held-out loss than {} in {}\n", number("best_val_loss"),
+    say(stdout, fmt::format("stopped early: no better held-out loss than {} in {}\n", text(result.best_val_loss),
                             io::counted(patience, "evaluation")));
   }
   say(stdout, fmt::format("trained {} steps on {} tokens in {}: loss {}, held-out loss {}\n{}\n", result.step,
-                          grouped(summary.at("tokens")), in_time(summary.at("timing").at("seconds")), number("loss"),
-                          number("val_loss"), folder));
+                          grouped(result.tokens), in_time(result.timing.seconds), text(result.loss),
+                          text(result.val_loss), folder));
   return 0;
 }
 
 // Says what the run will be and need, before it starts.
 void announce(const io::Config& complete, const train::DatasetSize& data, ProgressLine& line) {
   line.doing("measuring a step");
-  const auto estimate = train::estimate(complete, data, train::saved_step(complete.string("run.out")));
+  const auto estimate = train::estimate(complete, data, train::RunFolder{complete.string("run.out")}.saved_step());
   for (const auto& text : run_header(complete, data, estimate)) line.note(text);
   for (const auto& text : run_warnings(complete, estimate)) line.note(text);
 }
@@ -111,13 +109,13 @@ int train(const TrainOptions& options) {
   }
   if (!options.job.empty()) return run_job(options.job);
   const auto config = configuration(options);
-  const auto folder = config.string("run.out");
+  const train::RunFolder folder{config.string("run.out")};
   train::check(config);
-  train::expect_place_for_run(folder, options.resume);
+  folder.expect_place_for_run(options.resume);
   train::check_resume(config);
   ProgressLine line;
   if (options.dry_run) return dry_run(config, line);
-  const auto dataset = open_dataset(config, line, train::trained_data(folder));
+  const auto dataset = open_dataset(config, line, folder.trained_data());
   announce(completed(config, dataset.tokenizer.size()), train::size_of(dataset), line);
   const Interrupt interrupt(kSavesRun);
   train::RunOptions run;
@@ -130,7 +128,7 @@ int train(const TrainOptions& options) {
   run.doing = [&](const std::string& text) { line.doing(text); };
   const auto result = train::run(config, dataset, run);
   line.clear();
-  return finish(result, folder, config.integer("train.patience"), interrupt);
+  return finish(result, config.string("run.out"), config.integer("train.patience"), interrupt);
 }
 
 }  // namespace

@@ -7,15 +7,12 @@
 #include <stdexcept>
 
 #include "prism/io/error.h"
-#include "prism/io/json_lines.h"
 #include "prism/train/run_page.h"
 
 namespace prism::compare {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-double number_or_infinity(const nlohmann::json& value) { return value.is_number() ? value.get<double>() : kInfinity; }
 
 const RunOutcome* find(const std::vector<RunOutcome>& runs, size_t contender, double lr, int64_t seed) {
   for (const auto& run : runs) {
@@ -97,22 +94,24 @@ bool has_sweeps(const Comparison& comparison) {
 }
 
 RunOutcome read_outcome(const PlannedRun& planned) {
+  const train::RunFolder folder{planned.folder};
+  const auto data = folder.data();
   RunOutcome outcome{.contender = planned.contender,
                      .lr = planned.lr,
                      .seed = planned.seed,
                      .folder = planned.folder,
-                     .summary = train::read_summary(planned.folder),
-                     .page = train::page_run(planned.folder, train::read_summary(planned.folder))};
-  for (const auto& line : io::read_json_lines(planned.folder / "metrics.jsonl")) {
-    outcome.batches.push_back(line.at("batch"));
-    if (!line.contains("val_loss")) continue;
-    outcome.eval_tokens.push_back(line.at("tokens"));
-    outcome.eval_seconds.push_back(line.at("seconds"));
-    outcome.eval_losses.push_back(number_or_infinity(line.at("val_loss")));
+                     .summary = data.summary,
+                     .page = train::page_run(folder, data)};
+  for (const auto& record : data.metrics) {
+    outcome.batches.push_back(record.batch);
+    if (!record.val_loss) continue;
+    outcome.eval_tokens.push_back(static_cast<double>(record.tokens));
+    outcome.eval_seconds.push_back(record.seconds);
+    outcome.eval_losses.push_back(finite_or_infinity(*record.val_loss));
   }
-  const double first = number_or_infinity(outcome.summary.at("first_loss"));
-  const double last = number_or_infinity(outcome.summary.at("val_loss"));
-  outcome.diverged = outcome.summary.at("status") == "diverged" || !(last < first);
+  const double first = finite_or_infinity(data.summary.first_loss);
+  const double last = finite_or_infinity(data.summary.val_loss);
+  outcome.diverged = data.summary.status == train::RunStatus::kDiverged || !(last < first);
   outcome.loss = outcome.diverged ? kInfinity : last;
   return outcome;
 }
@@ -127,20 +126,19 @@ void check_equal_start_and_data(const std::vector<RunOutcome>& runs, Comparison&
                                            reference->folder.filename().string(), run.folder.filename().string(), what,
                                            run.seed));
     };
-    if (run.summary.at("initial_weights") != reference->summary.at("initial_weights"))
-      differ("began with different weights");
+    if (run.summary.initial_weights != reference->summary.initial_weights) differ("began with different weights");
     const auto steps = std::min(run.batches.size(), reference->batches.size());
     if (!std::equal(run.batches.begin(), run.batches.begin() + static_cast<std::ptrdiff_t>(steps),
                     reference->batches.begin()))
       differ("saw different batches");
-    if (run.batches.size() != reference->batches.size() && run.summary.at("status") == "finished" &&
-        reference->summary.at("status") == "finished")
+    if (run.batches.size() != reference->batches.size() && run.summary.status == train::RunStatus::kFinished &&
+        reference->summary.status == train::RunStatus::kFinished)
       differ("were trained for different numbers of steps");
     if (run.batches.size() > reference->batches.size()) reference = &run;
   }
   for (const auto& [seed, run] : longest) {
-    comparison.initial_weights[seed] = run->summary.at("initial_weights");
-    comparison.batches[seed] = run->summary.at("batches");
+    comparison.initial_weights[seed] = run->summary.initial_weights;
+    comparison.batches[seed] = run->summary.batches;
   }
 }
 

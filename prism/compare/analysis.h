@@ -2,13 +2,13 @@
 
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "prism/compare/plan.h"
 #include "prism/compare/statistics.h"
+#include "prism/train/run_data.h"
 
 namespace prism::compare {
 
@@ -18,12 +18,14 @@ struct RunOutcome {
   double lr = 0;
   int64_t seed = 0;
   std::filesystem::path folder;
-  nlohmann::json summary;  // summary.json
-  double loss = 0;         // last held-out loss; infinity where the run diverged
-  bool diverged = false;   // stopped by the guard, or ended no better than it began
+  train::RunSummary summary;
+  double loss = 0;        // last held-out loss; infinity where the run diverged
+  bool diverged = false;  // stopped by the guard, or ended no better than it began
   std::vector<double> eval_tokens = {}, eval_seconds = {}, eval_losses = {};
   std::vector<std::string> batches = {};  // hash of each step's batch
-  nlohmann::json page = {};               // what the page shows of it: an entry of `runs`, without `optimizer`
+  report::PageRun page = {};              // without `optimizer`
+
+  train::RunStatus status() const { return diverged ? train::RunStatus::kDiverged : summary.status; }
 };
 
 // What is said of one contender.
@@ -35,7 +37,7 @@ struct Result {
   Estimate final;                      // over the seeds after the first; over the first where there are no others
   std::optional<Estimate> difference;  // to the baseline, paired by seed
   std::optional<double> tokens_to_baseline, seconds_to_baseline;  // first seed: to the baseline's final loss
-  nlohmann::json best_summary;                                    // of the run at the best rate with the first seed
+  train::RunSummary best_summary;                                 // of the run at the best rate with the first seed
 };
 
 struct Comparison {

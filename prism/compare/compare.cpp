@@ -8,13 +8,12 @@
 #include "prism/io/checkpoint.h"
 #include "prism/io/error.h"
 #include "prism/io/folder_lock.h"
+#include "prism/io/json_fields.h"
 #include "prism/model/generate.h"
 #include "prism/model/hugging_face.h"
-#include "prism/report/page.h"
 #include "prism/train/config.h"
 #include "prism/train/machine.h"
 #include "prism/train/run_folder.h"
-#include "prism/train/run_page.h"
 
 namespace prism::compare {
 namespace {
@@ -47,7 +46,7 @@ class Runner {
   bool all_of(const std::vector<PlannedRun>& runs) {
     if (options_.ahead) {
       auto missing = runs;
-      std::erase_if(missing, [](const auto& planned) { return train::has_ended(planned.folder); });
+      std::erase_if(missing, [](const auto& planned) { return train::RunFolder{planned.folder}.has_ended(); });
       if (!options_.ahead(missing)) return false;
     }
     return std::ranges::all_of(runs, [&](const auto& planned) { return one(planned); });
@@ -55,7 +54,7 @@ class Runner {
 
   bool one(const PlannedRun& planned) {
     ++index_;
-    if (!train::has_ended(planned.folder)) {
+    if (!train::RunFolder{planned.folder}.has_ended()) {
       train::RunOptions options;
       options.resume = true;
       options.stop = options_.stop;
@@ -70,7 +69,7 @@ class Runner {
       if (result.status == train::RunStatus::kDiverged) note(name + ": diverged; " + result.diagnosis);
     }
     outcomes_.push_back(read_outcome(planned));
-    seconds_ += outcomes_.back().summary.at("timing").at("seconds").get<double>();
+    seconds_ += outcomes_.back().summary.timing.seconds;
     Comparison scratch;
     check_equal_start_and_data(outcomes_, scratch);
     return true;
@@ -98,10 +97,10 @@ class Runner {
 };
 
 // The model of a run's newest checkpoint continues the prompt, always with the same seed.
-Sample make_sample(const Plan& plan, const Result& result, size_t contender, const text::Tokenizer& tokenizer) {
-  const auto folder = plan.run(contender, result.sweep->best.lr, plan.seeds().front()).folder;
-  const auto checkpoint = io::latest_checkpoint(folder / "checkpoints").path;
-  if (!checkpoint) throw std::runtime_error(fmt::format("{}: no checkpoint verifies", folder.string()));
+report::Sample make_sample(const Plan& plan, const Result& result, size_t contender, const text::Tokenizer& tokenizer) {
+  const train::RunFolder run{plan.run(contender, result.sweep->best.lr, plan.seeds().front()).folder};
+  const auto checkpoint = io::latest_checkpoint(run.checkpoints()).path;
+  if (!checkpoint) throw std::runtime_error(fmt::format("{}: no checkpoint verifies", run.path.string()));
   const auto model = model::load_model(*checkpoint, train::device_of(plan.config().string("run.device")));
   const auto prompt = plan.config().string("compare.prompt");
   const auto ids = tokenizer.encode(prompt);
@@ -122,10 +121,11 @@ Sample make_sample(const Plan& plan, const Result& result, size_t contender, con
 }  // namespace
 
 std::optional<train::TrainedData> check_folder(const Plan& plan) {
-  train::expect_place_for_comparison(plan.folder());
+  train::RunFolder{plan.folder()}.expect_place_for_comparison();
   std::optional<train::TrainedData> trained;
   for (const auto& planned : plan.possible_runs()) {
-    const auto stored = train::stored_config(planned.folder);
+    const train::RunFolder folder{planned.folder};
+    const auto stored = folder.config();
     if (!stored) continue;
     train::check_resume(planned.config);
     if (planned.config.integer("train.steps") != stored->integer("train.steps")) {
@@ -133,16 +133,16 @@ std::optional<train::TrainedData> check_folder(const Plan& plan) {
                               planned.config.where("train.steps"), stored->integer("train.steps"),
                               planned.config.integer("train.steps")));
     }
-    if (!trained) trained = train::trained_data(planned.folder);
+    if (!trained) trained = folder.trained_data();
   }
   return trained;
 }
 
 CompareResult compare(const Plan& plan, const train::Dataset& dataset, const CompareOptions& options) {
   check_folder(plan);
-  const io::FolderLock lock(plan.folder());
-  const auto config_file = plan.folder() / "config.toml";
-  if (!fs::exists(config_file)) io::write_file_atomically(config_file, plan.config().to_toml());
+  const train::RunFolder folder{plan.folder()};
+  const io::FolderLock lock(folder.path);
+  if (!fs::exists(folder.config_file())) io::write_file_atomically(folder.config_file(), plan.config().to_toml());
   CompareResult result;
   Runner runner(plan, dataset, options);
   result.interrupted = !runner.run_all();
@@ -153,12 +153,11 @@ CompareResult compare(const Plan& plan, const train::Dataset& dataset, const Com
   for (size_t i = 0; i < results.size() && !plan.config().string("compare.prompt").empty(); ++i) {
     if (results[i].sweep) result.samples.push_back(make_sample(plan, results[i], i, dataset.tokenizer));
   }
-  io::write_file_atomically(plan.folder() / "summary.json",
-                            summary_json(plan, result.comparison, result.runs).dump(2) + "\n");
-  io::write_file_atomically(plan.folder() / "runs.csv", runs_csv(plan, result.runs));
-  io::write_file_atomically(config_file, plan.config().to_toml());
-  report::Page(page_document(plan, result.comparison, result.runs, result.samples, options.command))
-      .write(plan.folder() / "report.html");
+  io::write_json(summary_json(plan, result.comparison, result.runs), folder.summary_file());
+  io::write_file_atomically(folder.runs_table(), runs_csv(plan, result.runs));
+  io::write_file_atomically(folder.config_file(), plan.config().to_toml());
+  report::write(page_document(plan, result.comparison, result.runs, result.samples, options.command),
+                folder.page_file());
   return result;
 }
 

@@ -32,7 +32,7 @@ struct CompareResult {
   bool interrupted = false;  // saved; the same call goes on with it
   Comparison comparison;
   std::vector<RunOutcome> runs;
-  std::vector<Sample> samples;
+  std::vector<report::Sample> samples;
 };
 
 // Throws prism::Error where the plan's folder holds a training run, or runs that were made with other settings. Returns

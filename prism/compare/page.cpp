@@ -9,7 +9,7 @@
 namespace prism::compare {
 namespace {
 
-using nlohmann::json;
+using report::RunStatus;
 
 // The settings that set it apart from the others, in a few words.
 std::string detail_of(const Contender& contender) {
@@ -25,101 +25,95 @@ std::string detail_of(const Contender& contender) {
   return text;
 }
 
-json page_optimizer(const Plan& plan, size_t index, const Comparison& comparison) {
+report::MeanLoss mean_loss(const Estimate& estimate) {
+  if (!estimate.interval) return {estimate.mean};
+  return {estimate.mean, estimate.interval->low, estimate.interval->high};
+}
+
+report::PageOptimizer page_optimizer(const Plan& plan, size_t index, const Comparison& comparison) {
   const Result &result = comparison.results[index], &baseline = comparison.results[comparison.baseline];
-  const Contender& contender = plan.contenders()[index];
-  json entry = {{"id", result.id}, {"label", result.label}};
-  if (const auto detail = detail_of(contender); !detail.empty()) entry["detail"] = detail;
-  for (const auto& point : result.points) {
-    entry["sweep"].push_back({{"lr", point.lr},
-                              {"loss", finite_or_null(point.loss)},
-                              {"status", std::isfinite(point.loss) ? "finished" : "diverged"}});
-  }
+  report::PageOptimizer entry{.id = result.id, .label = result.label, .detail = detail_of(plan.contenders()[index])};
+  for (const auto& point : result.points)
+    entry.sweep.push_back(
+        {point.lr, point.loss, std::isfinite(point.loss) ? RunStatus::kFinished : RunStatus::kDiverged});
   if (!result.sweep) return entry;
   const auto& sweep = *result.sweep;
-  entry["best_lr"] = sweep.best.lr;
-  entry["edge"] = to_json(sweep.edge);
-  if (has_sweeps(comparison))
-    entry["tolerance"] = {
-        {"low", sweep.low}, {"high", sweep.high}, {"low_open", sweep.low_open}, {"high_open", sweep.high_open}};
-  entry["final"] = to_json(result.final);
-  entry["final"]["seeds"] = json::array();
+  entry.best_lr = sweep.best.lr;
+  entry.edge = sweep.edge;
+  if (has_sweeps(comparison)) entry.tolerance = {sweep.low, sweep.high, sweep.low_open, sweep.high_open};
+  entry.final = {mean_loss(result.final)};
   for (const auto seed : judging_seeds(plan)) {
     const auto found = result.losses.find(seed);
-    if (found != result.losses.end())
-      entry["final"]["seeds"].push_back({{"seed", seed}, {"loss", finite_or_null(found->second)}});
+    if (found != result.losses.end()) entry.final->seeds.push_back({seed, found->second});
   }
-  if (result.difference) entry["difference"] = to_json(*result.difference);
-  const auto add_time = [&](const char* key, const char* speedup, const std::optional<double>& ours,
-                            const std::optional<double>& theirs) {
-    entry[key] = ours ? json(*ours) : json();
-    if (ours && theirs && *ours > 0) entry[speedup] = *theirs / *ours;
+  if (result.difference) entry.difference = mean_loss(*result.difference);
+  const auto speedup = [](const std::optional<double>& ours, const std::optional<double>& theirs) {
+    return ours && theirs && *ours > 0 ? std::optional(*theirs / *ours) : std::nullopt;
   };
-  add_time("tokens_to_baseline", "tokens_speedup", result.tokens_to_baseline, baseline.tokens_to_baseline);
-  add_time("seconds_to_baseline", "seconds_speedup", result.seconds_to_baseline, baseline.seconds_to_baseline);
-  entry["step_ms"] = result.best_summary.at("timing").at("step_ms");
-  entry["optimizer_ms"] = result.best_summary.at("timing").at("optimizer_ms");
-  entry["memory"] = train::page_memory(result.best_summary);
+  entry.tokens_to_baseline = result.tokens_to_baseline.value_or(report::kUnknown);
+  entry.tokens_speedup = speedup(result.tokens_to_baseline, baseline.tokens_to_baseline);
+  entry.seconds_to_baseline = result.seconds_to_baseline.value_or(report::kUnknown);
+  entry.seconds_speedup = speedup(result.seconds_to_baseline, baseline.seconds_to_baseline);
+  entry.step_ms = result.best_summary.timing.step_ms;
+  entry.optimizer_ms = result.best_summary.timing.optimizer_ms;
+  entry.memory = train::page_memory(result.best_summary);
   return entry;
 }
 
-json highlights(const Comparison& comparison) {
+std::vector<report::Highlight> highlights(const Comparison& comparison) {
   const auto& winner = comparison.results[comparison.winner];
-  if (!winner.sweep || !std::isfinite(winner.final.mean)) return json::array();
-  json list = {{{"value", winner.label}, {"label", "lowest held-out loss"}},
-               {{"value", fmt::format("{:.4f}", winner.final.mean)}, {"label", "its loss"}}};
+  if (!winner.sweep || !std::isfinite(winner.final.mean)) return {};
+  std::vector<report::Highlight> list = {{winner.label, "lowest held-out loss"},
+                                         {fmt::format("{:.4f}", winner.final.mean), "its loss"}};
   if (winner.difference && std::isfinite(winner.difference->mean))
-    list.push_back({{"value", fmt::format("{:+.4f}", winner.difference->mean)},
-                    {"label", "against " + comparison.results[comparison.baseline].label}});
+    list.push_back(
+        {fmt::format("{:+.4f}", winner.difference->mean), "against " + comparison.results[comparison.baseline].label});
   if (has_sweeps(comparison))
-    list.push_back({{"value", fmt::format("×{:.2g}", winner.sweep->factor())}, {"label", "range of its good rates"}});
+    list.push_back({fmt::format("×{:.2g}", winner.sweep->factor()), "range of its good rates"});
   return list;
 }
 
-json checks(const Plan& plan, const Comparison& comparison) {
-  json rows = json::array();
+report::Facts checks(const Plan& plan, const Comparison& comparison) {
+  report::Facts facts{"Equal start and data (hashes shared by all runs of a seed)"};
   for (const auto seed : plan.seeds()) {
     if (!comparison.batches.contains(seed)) continue;
-    rows.push_back({fmt::format("initial weights, seed {}", seed), comparison.initial_weights.at(seed)});
-    rows.push_back({fmt::format("batches, seed {}", seed), comparison.batches.at(seed)});
+    facts.rows.emplace_back(fmt::format("initial weights, seed {}", seed), comparison.initial_weights.at(seed));
+    facts.rows.emplace_back(fmt::format("batches, seed {}", seed), comparison.batches.at(seed));
   }
-  return {{"title", "Equal start and data (hashes shared by all runs of a seed)"}, {"rows", rows}};
+  return facts;
 }
 
 }  // namespace
 
-json page_document(const Plan& plan, const Comparison& comparison, const std::vector<RunOutcome>& runs,
-                   const std::vector<Sample>& samples, const std::string& command) {
-  json document = {{"kind", "compare"},
-                   {"title", plan.folder().filename().string()},
-                   {"baseline", comparison.results[comparison.baseline].id},
-                   {"tolerance", plan.config().real("compare.tolerance")},
-                   {"confidence", kConfidence},
-                   {"highlights", highlights(comparison)},
-                   {"config", plan.config().to_toml()},
-                   {"command", command}};
-  for (const auto& sentence : sentences(plan, comparison))
-    document["summary"].push_back({{"text", sentence.text}, {"tone", sentence.tone}});
+report::PageDocument page_document(const Plan& plan, const Comparison& comparison, const std::vector<RunOutcome>& runs,
+                                   const std::vector<report::Sample>& samples, const std::string& command) {
+  report::PageDocument document;
+  document.kind = report::PageKind::kCompare;
+  document.title = plan.folder().filename().string();
+  document.summary = sentences(plan, comparison);
+  document.highlights = highlights(comparison);
+  document.baseline = comparison.results[comparison.baseline].id;
+  document.tolerance = plan.config().real("compare.tolerance");
+  document.confidence = kConfidence;
   for (size_t i = 0; i < comparison.results.size(); ++i) {
     const auto& result = comparison.results[i];
-    document["optimizers"].push_back(page_optimizer(plan, i, comparison));
-    if (result.sweep && result.best_summary.contains("routing"))
-      document["routing"].push_back(train::page_routing(result.best_summary, result.id));
+    document.optimizers.push_back(page_optimizer(plan, i, comparison));
+    if (!result.best_summary.routing.empty())
+      document.routing.push_back(train::page_routing(result.best_summary, result.id));
   }
   for (const auto& run : runs) {
     const auto& result = comparison.results[run.contender];
-    auto entry = run.page;
-    entry["optimizer"] = result.id;
-    if (run.diverged) entry["status"] = "diverged";
-    const bool best = result.sweep && result.sweep->best.lr == run.lr;
-    if (best) entry["best"] = true;
-    if (!best || run.seed != plan.seeds().front()) entry.erase("spectra");  // one run each shows the mechanism
-    document["runs"].push_back(std::move(entry));
+    auto& entry = document.runs.emplace_back(run.page);
+    entry.optimizer = result.id;
+    if (run.diverged) entry.status = RunStatus::kDiverged;
+    entry.best = result.sweep && result.sweep->best.lr == run.lr;
+    if (!entry.best || run.seed != plan.seeds().front()) entry.spectra.clear();  // one run each shows the mechanism
   }
-  for (const auto& sample : samples)
-    document["samples"].push_back({{"optimizer", sample.optimizer}, {"prompt", sample.prompt}, {"text", sample.text}});
-  document["facts"] = train::page_facts(runs.front().summary);
-  document["facts"].push_back(checks(plan, comparison));
+  document.samples = samples;
+  document.facts = train::page_facts(runs.front().summary);
+  document.facts.push_back(checks(plan, comparison));
+  document.config = plan.config().to_toml();
+  document.command = command;
   return document;
 }
 

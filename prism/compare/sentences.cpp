@@ -10,6 +10,8 @@
 namespace prism::compare {
 namespace {
 
+using report::Tone;
+
 std::string percent(double share) { return fmt::format("{:g} %", 100 * share); }
 
 const Result* runner_up(const Comparison& comparison) {
@@ -24,9 +26,9 @@ const Result* runner_up(const Comparison& comparison) {
 Sentence headline(const Comparison& comparison) {
   const auto& winner = comparison.results[comparison.winner];
   const auto& baseline = comparison.results[comparison.baseline];
-  if (!winner.sweep) return {"Every run of every optimizer diverged.", "headline"};
+  if (!winner.sweep) return {"Every run of every optimizer diverged.", Tone::kHeadline};
   if (!std::isfinite(winner.final.mean)) {
-    return {"Every optimizer diverged with at least one seed at its best rate.", "headline"};
+    return {"Every optimizer diverged with at least one seed at its best rate.", Tone::kHeadline};
   }
   auto text = fmt::format("**{}** has the lowest held-out loss: **{:.4f}**", winner.label, winner.final.mean);
   const Result* other = comparison.winner == comparison.baseline ? runner_up(comparison) : &baseline;
@@ -34,7 +36,7 @@ Sentence headline(const Comparison& comparison) {
     text += fmt::format(", {:.4f} below {}, {}", other->final.mean - winner.final.mean, other->label,
                         other == &baseline ? "the baseline" : "the next");
   }
-  return {text + ".", "headline"};
+  return {text + ".", Tone::kHeadline};
 }
 
 Sentence certainty(const Plan& plan, const Comparison& comparison) {
@@ -44,7 +46,7 @@ Sentence certainty(const Plan& plan, const Comparison& comparison) {
                                     : fmt::format("only {} independent seed{}", judging, judging == 1 ? "" : "s");
     return {fmt::format("Confidence unknown: {} ({} needed for an interval, besides the first of compare.seeds).",
                         seeds, kLeastSeeds),
-            "caution"};
+            Tone::kCaution};
   }
   std::vector<std::string> parts;
   for (const auto& result : comparison.results) {
@@ -54,10 +56,10 @@ Sentence certainty(const Plan& plan, const Comparison& comparison) {
     parts.push_back(fmt::format("{} {} ({:+.4f}, {} interval {:+.4f} to {:+.4f})", result.label, verdict,
                                 result.difference->mean, percent(kConfidence), low, high));
   }
-  if (parts.empty()) return {"No two optimizers finished with every seed, so none can be compared.", "caution"};
+  if (parts.empty()) return {"No two optimizers finished with every seed, so none can be compared.", Tone::kCaution};
   return {fmt::format("Against {}, best rate against best rate, paired over {} seeds: {}.",
                       comparison.results[comparison.baseline].label, judging, fmt::join(parts, "; ")),
-          "plain"};
+          Tone::kPlain};
 }
 
 void add_tolerance(const Plan& plan, const Comparison& comparison, std::vector<Sentence>& list) {
@@ -70,7 +72,7 @@ void add_tolerance(const Plan& plan, const Comparison& comparison, std::vector<S
   }
   list.push_back({fmt::format("Rates that stay within {:g} of the best, highest over lowest: {}.",
                               plan.config().real("compare.tolerance"), fmt::join(parts, ", ")),
-                  "plain"});
+                  Tone::kPlain});
 }
 
 void add_warnings(const Comparison& comparison, std::vector<Sentence>& list) {
@@ -80,19 +82,19 @@ void add_warnings(const Comparison& comparison, std::vector<Sentence>& list) {
       list.push_back(
           {fmt::format("{}'s best rate, {}, is the {} of its grid: a {} one may be better still.", result.label,
                        rate_text(result.sweep->best.lr), low ? "lowest" : "highest", low ? "lower" : "higher"),
-           "caution"});
+           Tone::kCaution});
     }
     std::vector<std::string> rates;
     for (const auto& point : result.points) {
       if (!std::isfinite(point.loss)) rates.push_back(rate_text(point.lr));
     }
     if (!rates.empty())
-      list.push_back({fmt::format("{} diverged at {}.", result.label, fmt::join(rates, ", ")), "caution"});
+      list.push_back({fmt::format("{} diverged at {}.", result.label, fmt::join(rates, ", ")), Tone::kCaution});
     for (const auto& [seed, loss] : result.losses) {
       if (std::isfinite(loss)) continue;
       list.push_back({fmt::format("{} diverged at its best rate, {}, with seed {}.", result.label,
                                   rate_text(result.sweep->best.lr), seed),
-                      "caution"});
+                      Tone::kCaution});
     }
   }
 }
@@ -145,14 +147,13 @@ std::string screen_table(const Comparison& comparison, int64_t width) {
       table.row({result.label, "–", "diverged", "", "", "", "", ""});
       continue;
     }
-    const auto& timing = result.best_summary.at("timing");
+    const auto& timing = result.best_summary.timing;
     table.row({result.label + (i == comparison.baseline ? " (baseline)" : ""),
                rate_text(result.sweep->best.lr) + (result.sweep->edge != Edge::kNone ? " (edge)" : ""),
                estimate_text(result.final, false), result.difference ? estimate_text(*result.difference, true) : "",
                tolerance_text(result),
                result.tokens_to_baseline ? fmt::format("{:.3g} M", *result.tokens_to_baseline / 1e6) : "never",
-               fmt::format("{:.1f} ms", timing.at("step_ms").get<double>()),
-               fmt::format("{:.0f} %", 100 * timing.at("optimizer_share").get<double>())});
+               fmt::format("{:.1f} ms", timing.step_ms), fmt::format("{:.0f} %", 100 * timing.optimizer_share)});
   }
   return table.text(report::locale_is_utf8(), width);
 }

@@ -7,10 +7,7 @@
 
 namespace prism::compare {
 
-struct Sentence {
-  std::string text;  // **bold**
-  std::string tone;  // as in prism/report/page.h: "headline", "plain", "caution"
-};
+using report::Sentence;
 
 // Who won, by how much, how sure; then rates at the edge of their grid, diverged runs, tolerance.
 std::vector<Sentence> sentences(const Plan& plan, const Comparison& comparison);

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <span>
 #include <vector>
+
+#include "prism/report/page.h"
 
 namespace prism::compare {
 
@@ -34,7 +37,11 @@ struct SweepPoint {
   double loss = std::numeric_limits<double>::infinity();
 };
 
-enum class Edge { kNone, kLow, kHigh };
+using report::Edge;
+
+inline double finite_or_infinity(double value) {
+  return std::isfinite(value) ? value : std::numeric_limits<double>::infinity();
+}
 
 struct Sweep {
   SweepPoint best;

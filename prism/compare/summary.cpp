@@ -5,28 +5,24 @@
 #include <cmath>
 
 #include "prism/compare/sentences.h"
+#include "prism/io/json_fields.h"
+#include "prism/train/run_fields.h"
 
 namespace prism::compare {
+namespace {
 
 using nlohmann::json;
 
-json finite_or_null(double value) { return std::isfinite(value) ? json(value) : json(); }
-
+// Numbers that are not finite are null.
 json to_json(const Estimate& estimate) {
-  json object = {{"mean", finite_or_null(estimate.mean)}};
+  json object = {{"mean", io::to_json(estimate.mean)}};
   if (estimate.interval) object.update({{"low", estimate.interval->low}, {"high", estimate.interval->high}});
   return object;
 }
 
-json to_json(Edge edge) { return edge == Edge::kNone ? json() : json(edge == Edge::kLow ? "low" : "high"); }
-
-namespace {
-
-json or_null(const std::optional<double>& value) { return value ? json(*value) : json(); }
-
 json to_json(const Sweep& sweep) {
   return {{"best_lr", sweep.best.lr},
-          {"edge", to_json(sweep.edge)},
+          {"edge", sweep.edge == Edge::kNone ? json() : io::to_json(sweep.edge)},
           {"tolerance",
            {{"low", sweep.low},
             {"high", sweep.high},
@@ -38,18 +34,18 @@ json to_json(const Sweep& sweep) {
 json to_json(const Result& result) {
   json object = {{"id", result.id}, {"label", result.label}, {"final", to_json(result.final)}};
   json points = json::array(), losses = json::array();
-  for (const auto& point : result.points) points.push_back({{"lr", point.lr}, {"loss", finite_or_null(point.loss)}});
-  for (const auto& [seed, loss] : result.losses) losses.push_back({{"seed", seed}, {"loss", finite_or_null(loss)}});
+  for (const auto& point : result.points) points.push_back({{"lr", point.lr}, {"loss", io::to_json(point.loss)}});
+  for (const auto& [seed, loss] : result.losses) losses.push_back({{"seed", seed}, {"loss", io::to_json(loss)}});
   object["sweep"] = points;
   object["losses"] = losses;
   if (!result.sweep) return object;
   object.update(to_json(*result.sweep));
   object["difference"] = result.difference ? to_json(*result.difference) : json();
-  object["tokens_to_baseline"] = or_null(result.tokens_to_baseline);
-  object["optimizer_state_bytes"] = result.best_summary.at("optimizer_state_bytes");
-  object["timing"] = result.best_summary.at("timing");
-  object["timing"]["seconds_to_baseline"] = or_null(result.seconds_to_baseline);
-  object["memory"] = result.best_summary.at("memory");
+  object["tokens_to_baseline"] = io::to_json(result.tokens_to_baseline);
+  object["optimizer_state_bytes"] = result.best_summary.optimizer_state_bytes;
+  object["timing"] = io::to_json(result.best_summary.timing);
+  object["timing"]["seconds_to_baseline"] = io::to_json(result.seconds_to_baseline);
+  object["memory"] = io::to_json(result.best_summary.memory);
   return object;
 }
 
@@ -63,18 +59,18 @@ json to_json(const Plan& plan, const RunOutcome& run) {
   return {{"optimizer", plan.contenders()[run.contender].id},
           {"lr", run.lr},
           {"seed", run.seed},
-          {"status", run.diverged ? "diverged" : run.summary.at("status").get<std::string>()},
-          {"step", run.summary.at("step")},
-          {"tokens", run.summary.at("tokens")},
-          {"loss", run.summary.at("loss")},
-          {"val_loss", run.summary.at("val_loss")},
-          {"final_weights", run.summary.at("final_weights")},
+          {"status", report::word(run.status())},
+          {"step", run.summary.step},
+          {"tokens", run.summary.tokens},
+          {"loss", io::to_json(run.summary.loss)},
+          {"val_loss", io::to_json(run.summary.val_loss)},
+          {"final_weights", run.summary.final_weights},
           {"folder", run.folder.filename().string()},
-          {"timing", run.summary.at("timing")},
-          {"memory", run.summary.at("memory")}};
+          {"timing", io::to_json(run.summary.timing)},
+          {"memory", io::to_json(run.summary.memory)}};
 }
 
-std::string csv_number(const json& value) { return value.is_null() ? "" : value.dump(); }
+std::string csv_number(double value) { return std::isfinite(value) ? json(value).dump() : ""; }
 
 }  // namespace
 
@@ -90,21 +86,20 @@ json summary_json(const Plan& plan, const Comparison& comparison, const std::vec
   for (const auto& sentence : sentences(plan, comparison)) summary["sentences"].push_back(sentence.text);
   for (const auto& result : comparison.results) summary["optimizers"].push_back(to_json(result));
   for (const auto& run : runs) summary["runs"].push_back(to_json(plan, run));
-  summary["data"] = runs.front().summary.at("data");
-  summary["machine"] = runs.front().summary.at("machine");
+  summary["data"] = io::to_json(runs.front().summary.data);
+  summary["machine"] = io::to_json(runs.front().summary.machine);
   return summary;
 }
 
 std::string runs_csv(const Plan& plan, const std::vector<RunOutcome>& runs) {
   std::string text = "optimizer,lr,seed,status,steps,tokens,train_loss,val_loss,seconds,step_ms,optimizer_ms,folder\n";
   for (const auto& run : runs) {
-    const auto& timing = run.summary.at("timing");
+    const auto& summary = run.summary;
     text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}\n", plan.contenders()[run.contender].id, run.lr, run.seed,
-                        run.diverged ? "diverged" : run.summary.at("status").get<std::string>(),
-                        csv_number(run.summary.at("step")), csv_number(run.summary.at("tokens")),
-                        csv_number(run.summary.at("loss")), csv_number(run.summary.at("val_loss")),
-                        csv_number(timing.at("seconds")), csv_number(timing.at("step_ms")),
-                        csv_number(timing.at("optimizer_ms")), run.folder.filename().string());
+                        report::word(run.status()), summary.step, summary.tokens, csv_number(summary.loss),
+                        csv_number(summary.val_loss), csv_number(summary.timing.seconds),
+                        csv_number(summary.timing.step_ms), csv_number(summary.timing.optimizer_ms),
+                        run.folder.filename().string());
   }
   return text;
 }

@@ -116,11 +116,4 @@ bool visit_json_lines(std::string_view text, std::string_view where, const JsonL
   return true;
 }
 
-std::vector<json> read_json_lines(const std::filesystem::path& path) {
-  std::vector<json> lines;
-  const MappedFile file(path);
-  visit_json_lines(as_text(file.bytes()), path.string(), [&](const json& object, int64_t) { lines.push_back(object); });
-  return lines;
-}
-
 }  // namespace prism::io

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "prism/io/file.h"
+#include "prism/io/json_fields.h"
 
 namespace prism::io {
 
@@ -42,6 +43,14 @@ using JsonLineVisitor = std::function<void(const nlohmann::json& object, int64_t
 // that line is not visited.
 bool visit_json_lines(std::string_view text, std::string_view where, const JsonLineVisitor& visit);
 
-std::vector<nlohmann::json> read_json_lines(const std::filesystem::path& path);
+// The finished lines of a file, each as a struct with `fields`.
+template <class T = nlohmann::json>
+std::vector<T> read_json_lines(const std::filesystem::path& path) {
+  std::vector<T> lines;
+  visit_json_lines(read_file(path), path.string(), [&](const nlohmann::json& object, int64_t line) {
+    lines.push_back(from_json<T>(object, path.string() + ":" + std::to_string(line)));
+  });
+  return lines;
+}
 
 }  // namespace prism::io

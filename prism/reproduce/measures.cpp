@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "prism/io/error.h"
 #include "prism/io/spelling.h"
@@ -15,30 +16,21 @@ namespace {
 
 using nlohmann::json;
 
-std::optional<double> number(const json& value) {
-  return value.is_number() ? std::optional<double>(value.get<double>()) : std::nullopt;
+std::optional<double> known(double value) { return std::isfinite(value) ? std::optional(value) : std::nullopt; }
+
+std::optional<double> last(const std::vector<double>& norms) {
+  return norms.empty() ? std::nullopt : known(norms.back());
 }
 
-std::optional<double> last_norm(const StoredRun& run, const char* name) {
-  if (!run.norms.contains(name) || run.norms.at(name).empty()) return std::nullopt;
-  return number(run.norms.at(name).back());
-}
-
-std::optional<double> timing(const StoredRun& run, const char* name) {
-  return number(run.summary.at("timing").value(name, json()));
-}
-
-std::optional<double> spectrum(const StoredRun& run, const char* name) {
-  return number(run.spectra.is_object() ? run.spectra.value(name, json()) : json());
-}
+std::optional<double> bytes(int64_t value) { return static_cast<double>(value); }
 
 // The 95 % quantile of the SNR over the 5 % quantile, at the first or last recorded step.
 std::optional<double> snr_spread(const StoredRun& run, bool last) {
-  if (!run.spectra.is_object()) return std::nullopt;
-  const auto& quantiles = last ? run.spectra.at("snr").back() : run.spectra.at("snr").front();
-  const auto low = number(quantiles.front()), high = number(quantiles.back());
-  if (!low || !high || *low <= 0) return std::nullopt;
-  return *high / *low;
+  const auto& snr = run.spectra.snr;
+  if (snr.empty()) return std::nullopt;
+  const auto& quantiles = last ? snr.back() : snr.front();
+  const double low = quantiles.front(), high = quantiles.back();
+  return low > 0 ? known(high / low) : std::nullopt;
 }
 
 std::string factor(double value) { return fmt::format("×{:.3g}", value); }
@@ -71,26 +63,23 @@ Side side_of(const json& settings) { return OptionType<Side>::read(settings.valu
 
 const std::vector<Measure>& measures() {
   static const std::vector<Measure> list = {
-      {"loss", "held-out loss", [](const StoredRun& run) { return number(run.summary.at("val_loss")); }, fixed<4>},
+      {"loss", "held-out loss", [](const StoredRun& run) { return known(run.summary.val_loss); }, fixed<4>},
       {"diverged", "diverged",
-       [](const StoredRun& run) -> std::optional<double> { return run.stability.at("diverged").is_null() ? 0 : 1; },
+       [](const StoredRun& run) -> std::optional<double> { return run.stability.diverged ? 1 : 0; },
        [](double value) -> std::string { return value > 0 ? "diverged" : "did not diverge"; }},
       {"spikes", "spikes",
-       [](const StoredRun& run) -> std::optional<double> {
-         return static_cast<double>(run.stability.at("spikes").size());
-       },
+       [](const StoredRun& run) -> std::optional<double> { return static_cast<double>(run.stability.spikes.size()); },
        [](double value) { return io::counted(static_cast<int64_t>(value), "spike"); }},
-      {"W", "‖W‖ at the end", [](const StoredRun& run) { return last_norm(run, "W"); }, fixed<0>},
+      {"W", "‖W‖ at the end", [](const StoredRun& run) { return last(run.norms.W); }, fixed<0>},
       {"growth", "growth of ‖W‖",
        [](const StoredRun& run) -> std::optional<double> {
-         const auto last = last_norm(run, "W");
-         if (!last) return std::nullopt;
-         return *last - run.norms.at("W").front().get<double>();
+         const auto end = last(run.norms.W);
+         return end ? std::optional(*end - run.norms.W.front()) : std::nullopt;
        },
        fixed<0>},
-      {"O", "‖O‖ at the end", [](const StoredRun& run) { return last_norm(run, "O"); }, fixed<1>},
-      {"r2_theory", "R² of the law", [](const StoredRun& run) { return spectrum(run, "r2_theory"); }, fixed<5>},
-      {"r2", "R² of law × polynomial", [](const StoredRun& run) { return spectrum(run, "r2"); }, fixed<7>},
+      {"O", "‖O‖ at the end", [](const StoredRun& run) { return last(run.norms.O); }, fixed<1>},
+      {"r2_theory", "R² of the law", [](const StoredRun& run) { return known(run.spectra.r2_theory); }, fixed<5>},
+      {"r2", "R² of law × polynomial", [](const StoredRun& run) { return known(run.spectra.r2); }, fixed<7>},
       {"snr_spread_first", "SNR 95 % over 5 %, first", [](const StoredRun& run) { return snr_spread(run, false); },
        factor},
       {"snr_spread_last", "last", [](const StoredRun& run) { return snr_spread(run, true); }, factor},
@@ -101,14 +90,14 @@ const std::vector<Measure>& measures() {
          return *last / *first;
        },
        factor},
-      {"step_ms", "step", [](const StoredRun& run) { return timing(run, "step_ms"); }, milliseconds},
-      {"optimizer_ms", "optimizer", [](const StoredRun& run) { return timing(run, "optimizer_ms"); }, milliseconds},
-      {"share", "of the step", [](const StoredRun& run) { return timing(run, "optimizer_share"); }, percent},
-      {"tokens_per_s", "tokens/s", [](const StoredRun& run) { return timing(run, "tokens_per_s"); }, kilo},
-      {"state", "optimizer state", [](const StoredRun& run) { return number(run.summary.at("optimizer_state_bytes")); },
+      {"step_ms", "step", [](const StoredRun& run) { return known(run.summary.timing.step_ms); }, milliseconds},
+      {"optimizer_ms", "optimizer", [](const StoredRun& run) { return known(run.summary.timing.optimizer_ms); },
+       milliseconds},
+      {"share", "of the step", [](const StoredRun& run) { return known(run.summary.timing.optimizer_share); }, percent},
+      {"tokens_per_s", "tokens/s", [](const StoredRun& run) { return known(run.summary.timing.tokens_per_s); }, kilo},
+      {"state", "optimizer state", [](const StoredRun& run) { return bytes(run.summary.optimizer_state_bytes); },
        megabytes},
-      {"peak", "peak memory", [](const StoredRun& run) { return number(run.summary.at("memory").at("peak_bytes")); },
-       megabytes},
+      {"peak", "peak memory", [](const StoredRun& run) { return bytes(run.summary.memory.peak_bytes); }, megabytes},
       {"products", "literal products", [](const StoredRun& run) { return literal_flop(run.key.settings); }, gflop},
   };
   return list;

@@ -6,14 +6,11 @@
 
 #include "prism/io/atomic_file.h"
 #include "prism/io/error.h"
-#include "prism/io/file.h"
-#include "prism/io/json.h"
 
 namespace prism::reproduce {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 
 std::vector<fs::path> json_files(const fs::path& folder) {
   std::vector<fs::path> files;
@@ -25,17 +22,12 @@ std::vector<fs::path> json_files(const fs::path& folder) {
   return files;
 }
 
-json read_result(const fs::path& file) { return io::parse_json(io::read_file(file), file.string()); }
-
-bool is_current(const json& result) { return result.is_object() && result.value("numerics", json()) == kNumerics; }
-
 }  // namespace
 
 Pool::Pool(fs::path folder) : folder_(std::move(folder)) {
   for (const auto& file : json_files(folder_ / "results")) {
-    const auto result = read_result(file);
-    auto run = stored_run_from_json(result, file.string());
-    if (is_current(result)) runs_.emplace(run.key.hash(), std::move(run));
+    auto run = read_stored_run(file);
+    if (run.is_current()) runs_.emplace(run.key.hash(), std::move(run));
   }
 }
 
@@ -60,12 +52,10 @@ Pool::Merged Pool::merge(const fs::path& from) {
   Merged merged;
   std::vector<StoredRun> runs;
   for (const auto& file : files) {  // all are read before the first is written
-    const auto result = read_result(file);
-    auto run = stored_run_from_json(result, file.string());
-    if (!is_current(result)) {
+    auto run = read_stored_run(file);
+    if (!run.is_current()) {
       ++merged.outdated;
-    } else if (const auto* ours = find(run.key);
-               ours != nullptr && (!ours->spectra.is_null() || run.spectra.is_null())) {
+    } else if (const auto* ours = find(run.key); ours != nullptr && (!ours->spectra.empty() || run.spectra.empty())) {
       ++merged.known;
     } else {
       runs.push_back(std::move(run));

@@ -16,19 +16,16 @@
 namespace prism::reproduce {
 namespace {
 
-using nlohmann::json;
-
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-void add_stability(Row& row, const json& stability) {
-  if (const auto& diverged = stability.at("diverged"); !diverged.is_null()) {
+void add_stability(Row& row, const Stability& stability) {
+  if (stability.diverged) {
     ++row.diverged;
-    const auto step = diverged.at("step").get<int64_t>();
-    row.diverged_step = std::min(step, row.diverged_step.value_or(step));
+    row.diverged_step = std::min(stability.diverged->step, row.diverged_step.value_or(stability.diverged->step));
   }
-  for (const auto& spike : stability.at("spikes")) {
+  for (const auto& spike : stability.spikes) {
     ++row.spikes;
-    if (spike.at("recovery").is_null()) ++row.unrecovered;
+    if (!spike.recovery) ++row.unrecovered;
   }
 }
 
@@ -101,8 +98,7 @@ std::vector<Row> rows_of(const Experiment& experiment, const State& state, const
         if (run.contender != contender || run.lr != lr) continue;
         ++row.seeds;
         held_out.push_back(run.loss);
-        const auto& loss = run.summary.at("loss");
-        train.push_back(!run.diverged && loss.is_number() ? loss.get<double>() : kInfinity);
+        train.push_back(run.diverged ? kInfinity : compare::finite_or_infinity(run.summary.loss));
         const auto* stored = find(pool, plan.run(contender, lr, run.seed), setup);
         add_stability(row, stored->stability);
         if (row.run == nullptr) row.run = stored;
@@ -173,36 +169,35 @@ std::vector<std::string> verdict(const Experiment& experiment, const State& stat
   return sentences;
 }
 
-json page_document(const Experiment& experiment, const State& state, const std::vector<Row>& rows,
-                   const std::string& command) {
+report::PageDocument page_document(const Experiment& experiment, const State& state, const std::vector<Row>& rows,
+                                   const std::string& command) {
   const auto comparison = compare::analyze(experiment.plan, state.outcomes);
   auto document = compare::page_document(experiment.plan, comparison, state.outcomes, {}, command);
-  document["title"] = experiment.title;
-  json context = json::array();
-  if (!experiment.question.empty()) context.push_back({{"text", experiment.question}, {"tone", "plain"}});
+  document.title = experiment.title;
+  std::vector<report::Sentence> context;
+  if (!experiment.question.empty()) context.push_back({experiment.question});
   for (const auto& claim : experiment.claims) {
     const auto verdict = judge(claim, experiment.plan, rows);
     const bool sure = verdict.judgment == Judgment::kConfirmed;
-    context.push_back({{"text", marked(verdict.sentence) + "."}, {"tone", sure ? "plain" : "caution"}});
+    context.push_back({marked(verdict.sentence) + ".", sure ? report::Tone::kPlain : report::Tone::kCaution});
   }
   for (size_t i = 0; i < experiment.plan.contenders().size(); ++i) {
     const auto paper = experiment.plan.contenders()[i].config.strings("experiment.paper");
     if (paper.empty()) continue;
-    auto& optimizer = document["optimizers"][i];
-    optimizer["detail"] = fmt::format("{}; in the paper {}", optimizer.value("detail", ""), fmt::join(paper, ", "));
+    auto& detail = document.optimizers[i].detail;
+    detail = fmt::format("{}; in the paper {}", detail, fmt::join(paper, ", "));
   }
-  auto& summary = document["summary"];
-  summary.insert(summary.begin() + 1, context.begin(), context.end());
-  json table = json::array();
+  document.summary.insert(document.summary.begin() + 1, context.begin(), context.end());
+  report::Facts table{"All runs"};
   const auto heads = titles(experiment, rows);
   for (const auto& row : rows) {
     const auto cells = cells_of(row, has_paper(rows), " (best)");
     std::vector<std::string> parts;
     for (size_t i = 3; i + 1 < cells.size(); ++i) parts.push_back(fmt::format("{} {}", heads[i], cells[i]));
-    table.push_back(
-        {fmt::format("{} at {}", cells[0], cells[1]), fmt::format("{}; {}", fmt::join(parts, ", "), cells.back())});
+    table.rows.emplace_back(fmt::format("{} at {}", cells[0], cells[1]),
+                            fmt::format("{}; {}", fmt::join(parts, ", "), cells.back()));
   }
-  document["facts"].insert(document["facts"].begin(), json::object({{"title", "All runs"}, {"rows", table}}));
+  document.facts.insert(document.facts.begin(), table);
   return document;
 }
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -34,9 +33,8 @@ std::string markdown_table(const Experiment& experiment, const std::vector<Row>&
 // What the results say, sentence by sentence, the paper's claims first; of an experiment whose runs are all there.
 std::vector<std::string> verdict(const Experiment& experiment, const State& state, const std::vector<Row>& rows);
 
-// The document of the experiment's page (prism/report/page.h).
-nlohmann::json page_document(const Experiment& experiment, const State& state, const std::vector<Row>& rows,
-                             const std::string& command);
+report::PageDocument page_document(const Experiment& experiment, const State& state, const std::vector<Row>& rows,
+                                   const std::string& command);
 
 // What each experiment needs, for a dry run: runs in all, in the pool, missing, and minutes.
 struct PlanLine {

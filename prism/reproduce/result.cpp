@@ -4,17 +4,16 @@
 
 #include <array>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <vector>
 
 #include "prism/io/error.h"
 #include "prism/io/hash.h"
-#include "prism/io/json_lines.h"
+#include "prism/io/json_fields.h"
+#include "prism/report/page_fields.h"
 #include "prism/report/thin.h"
-#include "prism/reproduce/gain.h"
-#include "prism/reproduce/stability.h"
 #include "prism/train/config.h"
+#include "prism/train/run_fields.h"
 #include "prism/train/run_page.h"
 
 namespace prism::reproduce {
@@ -22,7 +21,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kCurvePoints = 100, kNormPoints = 40;
+constexpr size_t kNormPoints = 40;
+constexpr report::Limits kCurves = {.points = 100, .steps = 3, .matrices = 4, .directions = 24};
 
 // These change what a run records, where and how fast, not what it learns.
 bool is_free(std::string_view key) {
@@ -41,56 +41,40 @@ const std::map<std::string, json, std::less<>>& added_later() {
   return keys;
 }
 
-json stability_of(const std::vector<double>& losses, double entropy, bool stopped) {
-  json object = {{"diverged", nullptr}, {"spikes", json::array()}};
-  if (const auto diverged = divergence(losses, entropy, stopped))
-    object["diverged"] = {{"step", diverged->step}, {"reason", diverged->reason}};
-  for (const auto& spike : spikes(losses)) {
-    object["spikes"].push_back({{"step", spike.step},
-                                {"height", std::isfinite(spike.height) ? json(spike.height) : json()},
-                                {"recovery", spike.recovery ? json(*spike.recovery) : json()}});
-  }
-  return object;
-}
-
-std::vector<double> losses_of(const std::vector<json>& metrics) {
+std::vector<double> losses_of(const std::vector<train::StepRecord>& metrics) {
   std::vector<double> losses;
-  for (const auto& line : metrics) {
-    const auto& loss = line.at("loss");
-    losses.push_back(loss.is_number() ? loss.get<double>() : std::numeric_limits<double>::infinity());
-  }
+  for (const auto& record : metrics) losses.push_back(record.loss);
   return losses;
 }
 
-// √Σ‖X‖² over all types of hidden matrices, for each X that every type has.
-json joint_norms(const json& types) {
-  std::map<std::string, double> squares;
-  std::map<std::string, size_t> counts;
-  for (const auto& [type, norms] : types.items()) {
-    for (const auto& [name, value] : norms.items()) {
-      if (!value.is_number()) continue;
-      squares[name] += value.get<double>() * value.get<double>();
-      ++counts[name];
-    }
+// Appends √Σ‖X‖² over all types of hidden matrices, where every type has X.
+template <class Norm>
+void add_joint(const std::map<std::string, train::MatrixNorms>& types, Norm train::MatrixNorms::*norm,
+               std::vector<double>& list) {
+  double squares = 0;
+  for (const auto& [type, norms] : types) {
+    const std::optional<double> value = norms.*norm;
+    if (!value || !std::isfinite(*value)) return;
+    squares += *value * *value;
   }
-  json joint = json::object();
-  for (const auto& [name, sum] : squares) {
-    if (counts[name] == types.size()) joint[name] = rounded(std::sqrt(sum));
-  }
-  return joint;
+  list.push_back(rounded(std::sqrt(squares)));
 }
 
-// Lists over at most kNormPoints steps, evenly spread, the last step among them.
-json norms_of(const std::vector<json>& metrics) {
-  json norms = json::object();
+// At most about kNormPoints steps, evenly spread, the last step among them.
+NormLists norms_of(const std::vector<train::StepRecord>& metrics) {
+  NormLists lists;
   const size_t stride = std::max<size_t>(1, metrics.size() / kNormPoints);
   for (size_t i = (metrics.size() + stride - 1) % stride; i < metrics.size(); i += stride) {
-    if (!metrics[i].contains("norms")) continue;
-    norms["step"].push_back(metrics[i].at("step"));
-    const auto joint = joint_norms(metrics[i].at("norms"));
-    for (const auto& [name, value] : joint.items()) norms[name].push_back(value);
+    const auto& types = metrics[i].norms;
+    if (types.empty()) continue;
+    lists.step.push_back(metrics[i].step);
+    add_joint(types, &train::MatrixNorms::D, lists.D);
+    add_joint(types, &train::MatrixNorms::G, lists.G);
+    add_joint(types, &train::MatrixNorms::M, lists.M);
+    add_joint(types, &train::MatrixNorms::O, lists.O);
+    add_joint(types, &train::MatrixNorms::W, lists.W);
   }
-  return norms;
+  return lists;
 }
 
 }  // namespace
@@ -127,64 +111,78 @@ std::string StoredRun::file_name() const {
                      key.hash().substr(0, 12));
 }
 
-StoredRun store(const RunKey& key, const std::filesystem::path& run, double entropy, double wall_seconds) {
-  const auto metrics = io::read_json_lines(run / "metrics.jsonl");
-  StoredRun stored{.key = key,
-                   .summary = train::read_summary(run),
-                   .stability = {},
-                   .curves = train::page_run(run, train::read_summary(run)),
-                   .norms = norms_of(metrics)};
-  const bool stopped = stored.summary.at("status") != "finished";
-  stored.stability = stability_of(losses_of(metrics), entropy, stopped);
-  stored.summary.erase("routing");
-  for (auto& source : stored.summary.at("data").at("sources")) source.erase("path");
-  stored.summary["data"]["unigram_entropy"] = entropy;
-  stored.summary["wall_seconds"] = wall_seconds;
-  report::thin_run(stored.curves, kCurvePoints);
-  const auto spectra = run / "spectra.jsonl";
-  if (std::filesystem::exists(spectra)) stored.spectra = spectra_summary(io::read_json_lines(spectra), key.settings);
-  if (stored.spectra.is_null()) {
-    stored.curves.erase("spectra");
-  } else {
-    stored.curves["spectra"] = few_spectra(stored.curves.at("spectra"));
-  }
-  stored.curves.erase("folder");
+StoredRun store(const RunKey& key, const train::RunFolder& folder, double entropy, double wall_seconds) {
+  const auto data = folder.data();
+  StoredRun stored{
+      .key = key, .summary = data.summary, .norms = norms_of(data.metrics), .curves = train::page_run(folder, data)};
+  const auto losses = losses_of(data.metrics);
+  const bool stopped = data.summary.status != train::RunStatus::kFinished;
+  stored.stability = {divergence(losses, entropy, stopped), spikes(losses)};
+  stored.summary.routing.clear();
+  for (auto& source : stored.summary.data.sources) source.path.clear();
+  stored.summary.data.unigram_entropy = entropy;
+  // A resumed run took longer than its last part.
+  stored.summary.wall_seconds = std::max(wall_seconds, data.summary.timing.seconds);
+  report::thin_run(stored.curves, kCurves);
+  stored.spectra = spectra_summary(data.spectra, key.settings);
+  for (auto& s : stored.curves.spectra) s = {s.step, s.matrix, s.gamma, s.snr, s.gain, s.theory};
+  stored.curves.folder.clear();
   return stored;
 }
 
-std::string to_text(const StoredRun& run) {
-  std::string text = "{\n";
-  const auto line = [&](const char* name, const json& value, const char* end = ",\n") {
-    text += fmt::format("\"{}\": {}{}", name, value.dump(), end);
-  };
-  line("key", run.key.hash());
-  line("numerics", kNumerics);
-  line("settings", run.key.settings);
-  line("data", run.key.data);
-  line("device", run.key.device);
-  line("summary", run.summary);
-  line("stability", run.stability);
-  line("norms", run.norms);
-  if (!run.spectra.is_null()) line("spectra", run.spectra);
-  line("curves", run.curves, "\n}\n");
-  return text;
+template <class Json>
+void fields(Json& json, Divergence& d) {
+  json("step", d.step)("reason", d.reason);
 }
 
-StoredRun stored_run_from_json(const json& object, const std::string& where) {
-  try {
-    StoredRun run{.key = {.settings = object.at("settings"), .data = object.at("data"), .device = object.at("device")},
-                  .summary = object.at("summary"),
-                  .stability = object.at("stability"),
-                  .curves = object.at("curves"),
-                  .norms = object.at("norms"),
-                  .spectra = object.value("spectra", json())};
-    if (object.at("numerics") == kNumerics && object.at("key") != run.key.hash())
-      throw Error(fmt::format("{}: expected the key {} of its settings, got {}; the file was changed", where,
-                              run.key.hash(), object.at("key").dump()));
-    return run;
-  } catch (const json::exception& error) {
-    throw Error(fmt::format("{}: not a result of prism reproduce: {}", where, error.what()));
+template <class Json>
+void fields(Json& json, Spike& s) {
+  json("step", s.step)("height", s.height)("recovery", s.recovery);
+}
+
+template <class Json>
+void fields(Json& json, Stability& s) {
+  json("diverged", s.diverged)("spikes", s.spikes);
+}
+
+template <class Json>
+void fields(Json& json, NormLists& n) {
+  json("step?", n.step)("D?", n.D)("G?", n.G)("M?", n.M)("O?", n.O)("W?", n.W);
+}
+
+template <class Json>
+void fields(Json& json, SpectraSummary& s) {
+  json("steps", s.steps)("snr", s.snr)("directions", s.directions)("r2_theory", s.r2_theory)("r2", s.r2);
+}
+
+template <class Json>
+void fields(Json& json, StoredRun& run) {
+  auto hash = run.key.hash();  // only written; read_stored_run compares what is read
+  json("key", hash)("numerics", run.numerics)("settings", run.key.settings)("data", run.key.data)("device",
+                                                                                                  run.key.device);
+  json("summary", run.summary)("stability", run.stability)("norms", run.norms)("spectra?", run.spectra)("curves",
+                                                                                                        run.curves);
+}
+
+std::string to_text(const StoredRun& run) {
+  const auto object = io::to_json(run);
+  std::string text;
+  for (const char* name :
+       {"key", "numerics", "settings", "data", "device", "summary", "stability", "norms", "spectra", "curves"}) {
+    if (!object.contains(name)) continue;
+    text += fmt::format("{}\"{}\": {}", text.empty() ? "{\n" : ",\n", name, object.at(name).dump());
   }
+  return text + "\n}\n";
+}
+
+StoredRun read_stored_run(const std::filesystem::path& file) {
+  const auto where = file.string();
+  const auto object = io::parse_json(io::read_file(file), where);
+  auto run = io::from_json<StoredRun>(object, where + ": not a result of prism reproduce", io::UnknownKeys::kRefused);
+  if (run.is_current() && object.at("key") != run.key.hash())
+    throw Error(fmt::format("{}: expected the key {} of its settings, got {}; the file was changed", where,
+                            run.key.hash(), object.at("key").dump()));
+  return run;
 }
 
 double unigram_entropy(const data::Shards& shards) {

@@ -6,7 +6,10 @@
 #include <string>
 
 #include "prism/io/config.h"
+#include "prism/reproduce/gain.h"
+#include "prism/reproduce/stability.h"
 #include "prism/train/dataset.h"
+#include "prism/train/run_folder.h"
 
 namespace prism::reproduce {
 
@@ -28,29 +31,33 @@ struct RunKey {
 // folders, checkpoints, what is recorded, how the work is split into passes over memory.
 nlohmann::json key_settings(const io::Config& config);
 
-// What a pool keeps of a finished run, a few KiB:
-//   key, numerics, settings, data, device    as above
-//   summary     as summary.json has it, without routing and paths; data.unigram_entropy and wall_seconds besides
-//   stability   divergence and spikes (stability.h)
-//   norms       lists over at most 40 steps: joint Frobenius norms of all hidden matrices, named as in metrics.jsonl
-//   curves      what a page shows of the run, at most 100 points a curve
-//   spectra     R² of the gain and quantiles of the SNR (gain.h), where the run recorded spectra; null elsewhere
+// Joint Frobenius norms of all hidden matrices at some steps, named as in metrics.jsonl; empty where not recorded.
+struct NormLists {
+  std::vector<int64_t> step = {};
+  std::vector<double> D = {}, G = {}, M = {}, O = {}, W = {};
+};
+
+// What a pool keeps of a finished run, a few KiB of JSON.
 struct StoredRun {
-  RunKey key;
-  nlohmann::json summary, stability, curves, norms, spectra = {};
+  RunKey key = {};
+  int64_t numerics = kNumerics;
+  train::RunSummary summary = {};  // without routing and paths; with data.unigram_entropy and wall_seconds
+  Stability stability = {};
+  NormLists norms = {};         // at most 40 steps
+  SpectraSummary spectra = {};  // where the run recorded spectra
+  report::PageRun curves = {};  // what a page shows of the run, at most 100 points a curve
 
   std::string file_name() const;  // "prism-lr0.02-seed1-0123456789ab.json"
-  double wall_seconds() const { return summary.at("wall_seconds"); }
+  bool is_current() const { return numerics == kNumerics; }
 };
 
 double rounded(double value);  // to five significant digits, as results keep measured numbers
 
 // Reads the folder of a run that ended.
-StoredRun store(const RunKey& key, const std::filesystem::path& run, double unigram_entropy, double wall_seconds);
+StoredRun store(const RunKey& key, const train::RunFolder& folder, double unigram_entropy, double wall_seconds);
 
-std::string to_text(const StoredRun& run);  // JSON, a line for each part
-StoredRun stored_run_from_json(const nlohmann::json& object,
-                               const std::string& where);  // prism::Error if it is not one
+std::string to_text(const StoredRun& run);                     // JSON, a line for each part
+StoredRun read_stored_run(const std::filesystem::path& file);  // prism::Error if it is not one
 
 // −Σ p log p over the tokens' frequencies, in nats.
 double unigram_entropy(const data::Shards& shards);

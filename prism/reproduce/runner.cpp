@@ -9,7 +9,7 @@
 
 #include "prism/train/config.h"
 #include "prism/train/machine.h"
-#include "prism/train/run_page.h"
+#include "prism/train/run_folder.h"
 #include "prism/train/summary.h"
 
 namespace prism::reproduce {
@@ -39,7 +39,7 @@ double estimated_seconds(const RunKey& key, const Pool& pool, double nominal_tok
   for (const auto& [hash, run] : pool.runs()) {
     const auto& theirs = run.key.settings;
     if (run.key.device != key.device || !same_under(key.settings, theirs, "model.")) continue;
-    const double per_token = run.wall_seconds() / run.summary.at("tokens").get<double>();
+    const double per_token = run.summary.wall_seconds.value_or(0) / static_cast<double>(run.summary.tokens);
     const bool is_alike = same_under(key.settings, theirs, "train.batch") &&
                           same_under(key.settings, theirs, "optimizer.name") &&
                           same_under(key.settings, theirs, "optimizer.covariance");
@@ -67,27 +67,23 @@ std::string name_of(const Experiment& experiment, const compare::PlannedRun& run
   return fmt::format("{} lr {} seed {}", experiment.plan.contenders()[run.contender].label, run.lr, run.seed);
 }
 
-double number_or_infinity(const json& value) { return value.is_number() ? value.get<double>() : kInfinity; }
-
 compare::RunOutcome outcome_of(const compare::PlannedRun& planned, const StoredRun& stored) {
   compare::RunOutcome outcome{.contender = planned.contender,
                               .lr = planned.lr,
                               .seed = planned.seed,
                               .folder = stored.file_name(),
                               .summary = stored.summary,
-                              .diverged = !stored.stability.at("diverged").is_null(),
+                              .diverged = stored.stability.diverged.has_value(),
                               .page = stored.curves};
-  outcome.loss = outcome.diverged ? kInfinity : number_or_infinity(stored.summary.at("val_loss"));
-  if (stored.curves.contains("val")) {
-    const auto& val = stored.curves.at("val");
-    for (const auto& value : val.at("tokens")) outcome.eval_tokens.push_back(value);
-    for (const auto& value : val.at("seconds")) outcome.eval_seconds.push_back(value);
-    for (const auto& value : val.at("loss")) outcome.eval_losses.push_back(number_or_infinity(value));
-    // The curve is rounded; unrounded, the last evaluation is the run's own loss.
-    if (!outcome.diverged) outcome.eval_losses.back() = outcome.loss;
-  }
+  outcome.loss = outcome.diverged ? kInfinity : compare::finite_or_infinity(stored.summary.val_loss);
+  const auto& val = stored.curves.val;
+  outcome.eval_tokens.assign(val.tokens.begin(), val.tokens.end());
+  outcome.eval_seconds = val.seconds;
+  for (const double loss : val.loss) outcome.eval_losses.push_back(compare::finite_or_infinity(loss));
+  // The curve is rounded; unrounded, the last evaluation is the run's own loss.
+  if (!val.empty() && !outcome.diverged) outcome.eval_losses.back() = outcome.loss;
   // The hash over all batches stands for them; that of a run that was stopped covers fewer and is compared with none.
-  if (stored.summary.at("status") == "finished") outcome.batches = {stored.summary.at("batches")};
+  if (stored.summary.status == train::RunStatus::kFinished) outcome.batches = {stored.summary.batches};
   return outcome;
 }
 
@@ -106,7 +102,7 @@ const StoredRun* find(const Pool& pool, const compare::PlannedRun& run, const Se
   const auto* stored = pool.find(key_of(run, setup));
   // What a run records is not part of its key, so the same run may be there without spectra.
   const bool wanted = run.config.integer("metrics.spectra_every") > 0;
-  return stored != nullptr && wanted && stored->spectra.is_null() ? nullptr : stored;
+  return stored != nullptr && wanted && stored->spectra.empty() ? nullptr : stored;
 }
 
 State state_of(const Experiment& experiment, const Pool& pool, const Setup& setup) {
@@ -224,7 +220,7 @@ class Runner {
   }
 
   bool one(const MissingRun& missing) {
-    const auto folder = pool_.run_folder(missing.key);
+    const train::RunFolder run{pool_.run_folder(missing.key)};
     stop_ = 0;
     train::RunOptions options;
     options.resume = true;
@@ -235,15 +231,12 @@ class Runner {
       report(missing, progress);
     };
     const auto begin = Clock::now();
-    if (!train::has_ended(folder)) {  // not made ahead, nor by a call that ended before it was kept
-      const auto result = train::run(run_config(missing.run.config, folder), dataset_, options);
+    if (!run.has_ended()) {  // not made ahead, nor by a call that ended before it was kept
+      const auto result = train::run(run_config(missing.run.config, run.path), dataset_, options);
       if (result.status == train::RunStatus::kInterrupted) return false;
     }
-    // A resumed run took longer than its last part.
-    const double wall =
-        std::max(seconds_since(begin), train::read_summary(folder).at("timing").at("seconds").get<double>());
-    pool_.add(store(missing.key, folder, entropy_, wall));
-    if (!options_.keep_runs) fs::remove_all(folder);
+    pool_.add(store(missing.key, run, entropy_, seconds_since(begin)));
+    if (!options_.keep_runs) fs::remove_all(run.path);
     return true;
   }
 

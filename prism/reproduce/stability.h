@@ -39,6 +39,12 @@ struct SpikeOptions {
 };
 std::vector<Spike> spikes(std::span<const double> losses, const SpikeOptions& options = {});
 
+// The divergence and the spikes of one run.
+struct Stability {
+  std::optional<Divergence> diverged;
+  std::vector<Spike> spikes;
+};
+
 // The difference between two means of n seeds each that a two-sided test at 5 % finds with a probability of 80 %, from
 // the standard deviation s between seeds: (t₀.₉₇₅ + t₀.₈₀)·s·√(2/n) with 2(n − 1) degrees of freedom.
 double detectable_difference(double standard_deviation, int64_t seeds);

@@ -1,84 +1,47 @@
 #include "prism/train/checkpoint.h"
 
-#include <fmt/format.h>
-
-#include "prism/io/atomic_file.h"
-#include "prism/io/error.h"
-#include "prism/io/file.h"
-#include "prism/io/json.h"
+#include "prism/io/json_fields.h"
 #include "prism/model/hugging_face.h"
 #include "prism/model/weights.h"
+#include "prism/train/run_fields.h"
 
 namespace prism::train {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
-
-constexpr const char* kFolder = "checkpoints";
-constexpr const char* kBestFolder = "best";
-
-json to_json(const RunState& state) {
-  return {{"step", state.step},
-          {"tokens", state.tokens},
-          {"seconds", state.seconds},
-          {"skipped", state.skipped},
-          {"skipped_in_row", state.skipped_in_row},
-          {"batches", state.batches},
-          {"initial_weights", state.initial_weights},
-          {"data", state.data}};
-}
-
-RunState state_from_json(const json& object, const std::string& where) {
-  try {
-    RunState state;
-    object.at("step").get_to(state.step);
-    object.at("tokens").get_to(state.tokens);
-    object.at("seconds").get_to(state.seconds);
-    object.at("skipped").get_to(state.skipped);
-    object.at("skipped_in_row").get_to(state.skipped_in_row);
-    object.at("batches").get_to(state.batches);
-    object.at("initial_weights").get_to(state.initial_weights);
-    object.at("data").get_to(state.data);
-    return state;
-  } catch (const json::exception& error) {
-    throw Error(fmt::format("{}: not the state of a run: {}", where, error.what()));
-  }
-}
 
 void write_model(const io::CheckpointWriter& writer, const Trainer& trainer, const RunState& state) {
   model::save_weights(trainer.model(), writer.path() / "model.safetensors");
   io::write_file_atomically(writer.path() / "config.json", model::hugging_face_config(trainer.model().config()));
-  io::write_file_atomically(writer.path() / "state.json", to_json(state).dump(2) + "\n");
+  io::write_json(state, writer.path() / "state.json");
 }
 
 }  // namespace
 
-fs::path save_checkpoint(const fs::path& run, const Trainer& trainer, const RunState& state, int64_t keep) {
-  io::CheckpointWriter writer(run / kFolder, state.step);
+fs::path save_checkpoint(const RunFolder& run, const Trainer& trainer, const RunState& state, int64_t keep) {
+  io::CheckpointWriter writer(run.checkpoints(), state.step);
   write_model(writer, trainer, state);
   trainer.optimizer().save_safetensors(writer.path() / "optimizer.safetensors");
   const auto path = writer.commit();
-  io::prune_checkpoints(run / kFolder, keep);
+  io::prune_checkpoints(run.checkpoints(), keep);
   return path;
 }
 
-void save_best(const fs::path& run, const Trainer& trainer, const RunState& state) {
-  io::CheckpointWriter writer(run / kBestFolder, state.step);
+void save_best(const RunFolder& run, const Trainer& trainer, const RunState& state) {
+  io::CheckpointWriter writer(run.best(), state.step);
   write_model(writer, trainer, state);
   writer.commit();
   // One of a later step is from before the run was interrupted.
-  for (const auto& entry : fs::directory_iterator(run / kBestFolder)) {
+  for (const auto& entry : fs::directory_iterator(run.best())) {
     if (entry.path().filename() > io::checkpoint_name(state.step)) fs::remove_all(entry.path());
   }
-  io::prune_checkpoints(run / kBestFolder, 1);
+  io::prune_checkpoints(run.best(), 1);
 }
 
-Resumed load_checkpoint(const fs::path& run, Trainer& trainer) {
-  auto latest = io::latest_checkpoint(run / kFolder);
+Resumed load_checkpoint(const RunFolder& run, Trainer& trainer) {
+  auto latest = io::latest_checkpoint(run.checkpoints());
   if (!latest.path) return {{}, std::move(latest.skipped)};
-  const auto file = *latest.path / "state.json";
-  const auto state = state_from_json(io::parse_json(io::read_file(file), file.string()), file.string());
+  const auto state = io::read_json<RunState>(*latest.path / "state.json");
   model::load_weights(trainer.model(), *latest.path / "model.safetensors");
   trainer.optimizer().load_safetensors(*latest.path / "optimizer.safetensors");
   return {state, std::move(latest.skipped)};

@@ -17,7 +17,6 @@
 #include "prism/text/tokenizer.h"
 #include "prism/train/config.h"
 #include "prism/train/metrics.h"
-#include "prism/train/run_folder.h"
 
 namespace prism::train {
 namespace {
@@ -70,13 +69,13 @@ std::vector<CheckpointMatrix> checkpoint_spectra(const fs::path& checkpoint) {
   return matrices;
 }
 
-std::vector<nlohmann::json> batch_spectra(const fs::path& run, const fs::path& checkpoint,
-                                          const std::vector<std::string>& text) {
-  const auto config = stored_config(run);
+std::vector<SpectraLine> batch_spectra(const RunFolder& run, const fs::path& checkpoint,
+                                       const std::vector<std::string>& text) {
+  const auto config = run.config();
   if (!config)
     throw Error(
-        fmt::format("{}: expected config.toml of the run beside the checkpoint's folder, got none", run.string()));
-  const auto batch = first_batch(*config, run_tokenizer(run), text);
+        fmt::format("{}: expected config.toml of the run beside the checkpoint's folder, got none", run.path.string()));
+  const auto batch = first_batch(*config, run.tokenizer(), text);
   const auto model = model::load_model(checkpoint);
   const auto pair = optimizer_options(*config);
   Mixed optimizer(model.named_parameters(), *pair.matrices, *pair.rest);

@@ -1,9 +1,10 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "prism/train/run_folder.h"
 
 namespace prism::train {
 
@@ -20,7 +21,7 @@ std::vector<CheckpointMatrix> checkpoint_spectra(const std::filesystem::path& ch
 // The lines of spectra.jsonl that the next step of a checkpoint would have, were its batch the beginning of the given
 // text files. The step is taken in memory only. `run` is the folder whose config.toml and tokenizer.json the checkpoint
 // belongs to.
-std::vector<nlohmann::json> batch_spectra(const std::filesystem::path& run, const std::filesystem::path& checkpoint,
-                                          const std::vector<std::string>& text);
+std::vector<SpectraLine> batch_spectra(const RunFolder& run, const std::filesystem::path& checkpoint,
+                                       const std::vector<std::string>& text);
 
 }  // namespace prism::train

@@ -32,16 +32,7 @@ std::string first_line(const std::filesystem::path& file) {
 
 std::string now_in_utc() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
 
-nlohmann::json gpu_facts(at::Device device) {
-  const long version = at::detail::getCUDAHooks().versionCUDART();  // 1000 · major + 10 · minor
-  nlohmann::json facts = {{"gpu", cuda::device_name(device.index())},
-                          {"driver", driver_version(first_line("/proc/driver/nvidia/version"))},
-                          {"cuda", fmt::format("{}.{}", version / 1000, version % 1000 / 10)}};
-  for (auto& fact : facts) {
-    if (fact == "") fact = "unknown";
-  }
-  return facts;
-}
+std::string or_unknown(const std::string& text) { return text.empty() ? "unknown" : text; }
 
 int64_t peak(const at::CachingDeviceAllocator::StatArray& array) {
   return array[static_cast<size_t>(at::CachingDeviceAllocator::StatType::AGGREGATE)].peak;
@@ -96,22 +87,26 @@ at::Device device_of(const std::string& name, const std::string& who) {
   return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
 }
 
-nlohmann::json machine(at::Device device) {
+Machine machine(at::Device device) {
   utsname system{};
   uname(&system);
-  nlohmann::json facts = {
-      {"cpu", proc_value("/proc/cpuinfo", "model name")},
-      {"cores", std::thread::hardware_concurrency()},
-      {"threads", at::get_num_threads()},
-      {"memory_bytes", memory_bytes()},
-      {"device", device.str()},
-      {"torch", TORCH_VERSION},
-      {"compiler", fmt::format("{} {}", __VERSION__[0] >= '0' && __VERSION__[0] <= '9' ? "g++" : "", __VERSION__)},
-      {"system", fmt::format("{} {}", system.sysname, system.machine)},
-      {"commit", built_from()},
-      {"date", now_in_utc()}};
-  if (device.is_cuda()) facts.update(gpu_facts(device));
-  return facts;
+  Machine result;
+  result.commit = built_from();
+  result.compiler = fmt::format("{} {}", __VERSION__[0] >= '0' && __VERSION__[0] <= '9' ? "g++" : "", __VERSION__);
+  result.cores = std::thread::hardware_concurrency();
+  result.cpu = proc_value("/proc/cpuinfo", "model name");
+  result.date = now_in_utc();
+  result.device = device.str();
+  result.memory_bytes = memory_bytes();
+  result.system = fmt::format("{} {}", system.sysname, system.machine);
+  result.threads = at::get_num_threads();
+  result.torch = TORCH_VERSION;
+  if (!device.is_cuda()) return result;
+  const long version = at::detail::getCUDAHooks().versionCUDART();  // 1000 · major + 10 · minor
+  result.cuda = fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+  result.driver = or_unknown(driver_version(first_line("/proc/driver/nvidia/version")));
+  result.gpu = or_unknown(cuda::device_name(device.index()));
+  return result;
 }
 
 PeakMemory peak_memory(at::Device device) {

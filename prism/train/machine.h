@@ -3,8 +3,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
+
+#include "prism/train/run_data.h"
 
 namespace prism::train {
 
@@ -14,9 +15,7 @@ at::Device device_of(const std::string& name, const std::string& who = "run.devi
 
 int64_t memory_bytes();  // of this machine
 
-// What a measurement should name: processor, cores, threads, memory, device, torch, compiler, system, the commit the
-// program was built from and the time of the call (UTC); on a GPU also its name, driver and CUDA version.
-nlohmann::json machine(at::Device device);
+Machine machine(at::Device device);  // at the time of the call
 
 // The version in the text of /proc/driver/nvidia/version, as "580.65.06"; empty where it has none.
 std::string driver_version(const std::string& text);

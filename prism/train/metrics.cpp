@@ -6,6 +6,8 @@
 
 #include <cmath>
 
+#include "prism/train/run_fields.h"
+
 namespace prism::train {
 namespace {
 
@@ -18,61 +20,18 @@ double rounded(double value) {
   return std::isfinite(scale) && scale != 0 ? std::round(value * scale) / scale : value;
 }
 
-json numbers(const Tensor& tensor) {
+std::vector<double> numbers(const Tensor& tensor) {
   const auto values = tensor.to(at::kCPU, at::kDouble).contiguous();
-  if (values.dim() == 0) return rounded(values.item<double>());
-  if (values.dim() > 1) {
-    json rows = json::array();
-    for (int64_t row = 0; row < values.size(0); ++row) rows.push_back(numbers(values[row]));
-    return rows;
-  }
-  json row = json::array();
-  const double* data = values.const_data_ptr<double>();
-  for (int64_t i = 0; i < values.numel(); ++i) row.push_back(rounded(data[i]));
-  return row;
+  std::vector<double> list(values.const_data_ptr<double>(), values.const_data_ptr<double>() + values.numel());
+  for (double& value : list) value = rounded(value);
+  return list;
 }
-
-json norms_of(const std::vector<MatrixNorms>& list) {
-  json types = json::object();
-  for (const auto& norms : list) {
-    json& type = types[norms.type] = {{"G", rounded(norms.G)}, {"W", rounded(norms.W)}};
-    if (norms.M) type.update({{"M", rounded(*norms.M)}, {"D", rounded(*norms.D)}});
-    if (norms.O) type["O"] = rounded(*norms.O);
-  }
-  return types;
-}
-
-}  // namespace
-
-json to_json(const StepRecord& r) {
-  json line = {{"step", r.step},
-               {"tokens", r.tokens},
-               {"loss", r.loss},
-               {"lr", r.lr},
-               {"aux_lr", r.aux_lr},
-               {"grad_norm", r.grad_norm},
-               {"batch", r.batch},
-               {"seconds", r.seconds},
-               {"step_ms", r.step_ms},
-               {"optimizer_ms", r.optimizer_ms},
-               {"tokens_per_s", r.tokens_per_s}};
-  if (r.skipped) line.update({{"skipped", true}, {"culprit", r.culprit}});
-  if (!r.norms.empty()) line["norms"] = norms_of(r.norms);
-  if (r.val_loss) line["val_loss"] = *r.val_loss;
-  if (r.weight_norm) line["weight_norm"] = *r.weight_norm;
-  return line;
-}
-
-namespace {
 
 constexpr const char* kColumns[] = {"step",    "tokens",       "loss",        "val_loss", "lr",
                                     "aux_lr",  "grad_norm",    "weight_norm", "skipped",  "seconds",
                                     "step_ms", "optimizer_ms", "tokens_per_s"};
 
-}  // namespace
-
-std::string csv_header() { return fmt::format("{}\n", fmt::join(kColumns, ",")); }
-
+// The scalars of a line of metrics.jsonl, a column each.
 std::string csv_line(const json& line) {
   std::string text;
   for (const char* column : kColumns) {
@@ -85,16 +44,29 @@ std::string csv_line(const json& line) {
   return text + "\n";
 }
 
-MetricsWriter::MetricsWriter(const std::filesystem::path& folder, int64_t step, Files files)
-    : metrics_(io::JsonLinesWriter::resume(folder / "metrics.jsonl", step)),
-      spectra_(io::JsonLinesWriter::resume(folder / "spectra.jsonl", step)),
-      first_step_(step + 1) {
-  if (files.tensorboard) events_.emplace(folder, first_step_);
+}  // namespace
+
+json to_json(StepRecord record) {
+  for (auto& [type, norms] : record.norms) {
+    norms.G = rounded(norms.G), norms.W = rounded(norms.W);
+    for (auto* norm : {&norms.M, &norms.D, &norms.O}) {
+      if (*norm) *norm = rounded(**norm);
+    }
+  }
+  return io::to_json(record);
+}
+
+MetricsWriter::MetricsWriter(const RunFolder& folder, int64_t step, Files files)
+    : metrics_(io::JsonLinesWriter::resume(folder.metrics_file(), step)),
+      spectra_(io::JsonLinesWriter::resume(folder.spectra_file(), step)),
+      first_step_(step + 1),
+      earlier_(folder.metrics()) {
+  if (files.tensorboard) events_.emplace(folder.path, first_step_);
   if (!files.csv) return;
   // Lines of later steps are gone from metrics.jsonl, so the table is written anew from it.
-  auto table = csv_header();
-  for (const auto& line : io::read_json_lines(folder / "metrics.jsonl")) table += csv_line(line);
-  csv_.emplace(folder / "metrics.csv", O_WRONLY | O_CREAT | O_TRUNC);
+  auto table = fmt::format("{}\n", fmt::join(kColumns, ","));
+  for (const auto& record : earlier_) table += csv_line(io::to_json(record));
+  csv_.emplace(folder.metrics_table(), O_WRONLY | O_CREAT | O_TRUNC);
   csv_->write_all(table);
 }
 
@@ -116,22 +88,23 @@ void MetricsWriter::write(const StepRecord& record) {
 }
 
 void MetricsWriter::write(int64_t step, const std::vector<MatrixSpectrum>& spectra) {
-  for (const auto& line : spectra_lines(step, spectra)) spectra_.append(line);
+  for (const auto& line : spectra_lines(step, spectra)) spectra_.append(io::to_json(line));
 }
 
-std::vector<json> spectra_lines(int64_t step, const std::vector<MatrixSpectrum>& spectra) {
-  std::vector<json> lines;
+std::vector<SpectraLine> spectra_lines(int64_t step, const std::vector<MatrixSpectrum>& spectra) {
+  std::vector<SpectraLine> lines;
   for (const auto& matrix : spectra) {
     const Spectrum& s = matrix.spectrum;
-    lines.push_back({{"step", step},
-                     {"name", matrix.name},
-                     {"singular_values", numbers(s.singular_values)},
-                     {"snr", numbers(s.snr)},
-                     {"gain", numbers(s.gain)},
-                     {"theory", numbers(s.theory)},
-                     {"augmented", numbers(s.augmented)},
-                     {"weight_norm", numbers(matrix.weight_norm)},
-                     {"update_norm", numbers(matrix.update_norm)}});
+    auto& line = lines.emplace_back();
+    line.step = step;
+    line.matrix = matrix.name;
+    line.singular_values = numbers(s.singular_values);
+    line.snr = numbers(s.snr);
+    line.gain = numbers(s.gain);
+    line.theory = numbers(s.theory);
+    line.augmented = numbers(s.augmented);
+    line.weight_norm = rounded(matrix.weight_norm.item<double>());
+    line.update_norm = rounded(matrix.update_norm.item<double>());
   }
   return lines;
 }

@@ -106,14 +106,14 @@ Tensor NormMeter::after() {
   return squares.mul(members_).sum(-1).sqrt().flatten();
 }
 
-std::vector<MatrixNorms> NormMeter::read(const Tensor& values) const {
+std::map<std::string, MatrixNorms> NormMeter::read(const Tensor& values) const {
   const Tensor host = values.cpu();
   const auto at = [&](Quantity quantity, size_t type) {
     return host.const_data_ptr<double>()[quantity * types_.size() + type];
   };
-  std::vector<MatrixNorms> result;
+  std::map<std::string, MatrixNorms> result;
   for (size_t t = 0; t < types_.size(); ++t) {
-    auto& norms = result.emplace_back(MatrixNorms{.type = types_[t].name, .G = at(kG, t), .W = at(kW, t)});
+    auto& norms = result[types_[t].name] = {.G = at(kG, t), .W = at(kW, t)};
     if (has_momentum_) norms.M = at(kM, t), norms.D = at(kD, t);
     if (lr_ > 0) norms.O = at(kO, t) / (lr_ * types_[t].scale);
   }

@@ -1,23 +1,15 @@
 #pragma once
 
-#include <optional>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "prism/optim/mixed.h"
+#include "prism/train/run_data.h"
 
 namespace prism::train {
 
-// Joint Frobenius norms of the hidden matrices of one type at one step: ‖X‖ = √Σ‖X_layer‖² over the layers.
-struct MatrixNorms {
-  std::string type = {};                 // the last part of the matrices' names: "q_proj", "down_proj", …
-  double G = 0, W = 0;                   // gradient, as the optimizer gets it (clipped); weights after the step
-  std::optional<double> M = {}, D = {};  // momentum after the step and innovation G − M, where the rule has momentum;
-                                         // with bias correction M/(1−βᵗ) stands for M in both
-  std::optional<double> O = {};          // update before scale rule and rate; none where the rate is 0
-};
-
-// Measures them around the optimizer's step, on the device: no call but `read` waits, and all but `set_rate` may be
+// Measures MatrixNorms around the optimizer's step, on the device: no call but `read` waits, and all but `set_rate` may be
 // part of a graph. O exists only inside the kernels, so it is measured from the weights,
 //   ‖(1 − lr·λ)·W_before − W_after‖ / (lr·scale),
 // which takes a copy of the hidden matrices during the step. In all, the norms read or write each matrix 13 times.
@@ -32,7 +24,7 @@ class NormMeter {
   void set_rate(double lr);  // of the hidden matrices, before each step
   void before();             // the optimizer's step
   Tensor after();            // float64 norms, for `read`
-  std::vector<MatrixNorms> read(const Tensor& values) const;
+  std::map<std::string, MatrixNorms> read(const Tensor& values) const;
 
  private:
   enum Quantity { kG, kO, kW, kM, kD };  // rows of the tensor; the last two with momentum only

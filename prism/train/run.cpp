@@ -8,16 +8,16 @@
 #include <limits>
 #include <map>
 
-#include "prism/io/atomic_file.h"
 #include "prism/io/error.h"
 #include "prism/io/folder_lock.h"
 #include "prism/io/hash.h"
-#include "prism/io/json_lines.h"
+#include "prism/io/json_fields.h"
 #include "prism/model/hugging_face.h"
 #include "prism/train/checkpoint.h"
 #include "prism/train/config.h"
 #include "prism/train/estimate.h"
 #include "prism/train/machine.h"
+#include "prism/train/run_fields.h"
 #include "prism/train/run_folder.h"
 #include "prism/train/run_page.h"
 #include "prism/train/summary.h"
@@ -38,48 +38,48 @@ model::Qwen2 make_model(const io::Config& config, const Dataset& dataset, at::De
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Lines of metrics.jsonl for the page of a run that goes on: all at first, then every second, every fourth, and so on,
+// Records of steps for the page of a run that goes on: all at first, then every second, every fourth, and so on,
 // so that a run of any length takes the same memory.
-class ThinnedLines {
+class ThinnedRecords {
  public:
-  void add(const nlohmann::json& line) {
+  void add(const StepRecord& record) {
     if (seen_++ % stride_ != 0) return;
-    lines_.push_back(line);
-    if (lines_.size() < kMost) return;
-    for (size_t i = 0; 2 * i < lines_.size(); ++i) lines_[i] = std::move(lines_[2 * i]);
-    lines_.resize((lines_.size() + 1) / 2);
+    records_.push_back(record);
+    if (records_.size() < kMost) return;
+    for (size_t i = 0; 2 * i < records_.size(); ++i) records_[i] = std::move(records_[2 * i]);
+    records_.resize((records_.size() + 1) / 2);
     stride_ *= 2;
   }
-  const std::vector<nlohmann::json>& lines() const { return lines_; }
+  const std::vector<StepRecord>& records() const { return records_; }
 
  private:
   static constexpr size_t kMost = 1024;
-  std::vector<nlohmann::json> lines_;
+  std::vector<StepRecord> records_;
   int64_t seen_ = 0, stride_ = 1;
 };
 
-// The lines of both, each step once, in order.
-std::vector<nlohmann::json> merged(const ThinnedLines& left, const ThinnedLines& right) {
-  std::map<int64_t, nlohmann::json> by_step;
-  for (const auto* lines : {&left.lines(), &right.lines()}) {
-    for (const auto& line : *lines) by_step.emplace(line.at("step").get<int64_t>(), line);
+// The records of both, each step once, in order.
+std::vector<StepRecord> merged(const ThinnedRecords& left, const ThinnedRecords& right) {
+  std::map<int64_t, StepRecord> by_step;
+  for (const auto* thinned : {&left, &right}) {
+    for (const auto& record : thinned->records()) by_step.emplace(record.step, record);
   }
-  std::vector<nlohmann::json> result;
-  for (auto& [step, line] : by_step) result.push_back(std::move(line));
+  std::vector<StepRecord> result;
+  for (auto& [step, record] : by_step) result.push_back(std::move(record));
   return result;
 }
 
 class Run {
  public:
   Run(const io::Config& config, const Dataset& dataset, const RunOptions& options)
-      : options_(options), dataset_(dataset), folder_(config.string("run.out")), lock_(folder_) {
-    expect_place_for_run(folder_, options.resume);
-    const auto stored = stored_config(folder_);
+      : options_(options), dataset_(dataset), folder_{config.string("run.out")}, lock_(folder_.path) {
+    folder_.expect_place_for_run(options.resume);
+    const auto stored = folder_.config();
     check(config);
     set_up_torch(config);
     config_ = config;
     resolve(*config_, dataset.tokenizer.size());
-    if (stored) refuse_other_run(*config_, *stored, folder_);
+    if (stored) refuse_other_run(*config_, *stored, folder_.path);
     if (stored) old_steps_ = stored->integer("train.steps");
     const auto device = device_of(config.string("run.device"));
     doing("making the model");
@@ -89,9 +89,9 @@ class Run {
     state_bytes_ = state_bytes(trainer_->optimizer());  // copies the state, so it is asked once
   }
 
-  RunResult operator()() {
+  RunSummary operator()() {
     begin();
-    RunResult result;
+    RunSummary result;
     const auto steps = config_->integer("train.steps");
     while (state_.step < steps && !out_of_patience()) {
       if (options_.stop != nullptr && *options_.stop != 0) {
@@ -114,16 +114,15 @@ class Run {
     state_.initial_weights = weights_hash(trainer_->model());
     state_.data = dataset_.train.identity().recipe;
     const bool resumed = options_.resume && resume();
-    dataset_.tokenizer.save(folder_ / "tokenizer.json");
-    if (!resumed) write_record(folder_, {state_.data, std::nullopt});
-    io::write_file_atomically(folder_ / "config.toml", config_->to_toml());
-    fs::remove(folder_ / "summary.json");
+    dataset_.tokenizer.save(folder_.tokenizer_file());
+    if (!resumed) folder_.write({state_.data, std::nullopt});
+    io::write_file_atomically(folder_.config_file(), config_->to_toml());
+    fs::remove(folder_.summary_file());
     metrics_.emplace(folder_, state_.step,
                      MetricsWriter::Files{config_->boolean("metrics.csv"), config_->boolean("metrics.tensorboard")});
-    for (const auto& line : io::read_json_lines(folder_ / "metrics.jsonl")) {
-      remember(line);
-      if (line.contains("val_loss"))
-        judge(line.at("val_loss").is_number() ? line.at("val_loss").get<double>() : kInfinity);
+    for (auto& record : metrics_->take_earlier()) {
+      if (record.val_loss) judge(*record.val_loss);
+      remember(std::move(record));
     }
     metrics_->text("config", "```\n" + config_->to_toml() + "```");
     saved_step_ = state_.step;
@@ -136,17 +135,17 @@ class Run {
     for (const auto& skipped : resumed.skipped)
       note(fmt::format("skipped {}: {}", skipped.path.filename().string(), skipped.reason));
     if (!resumed.state) {
-      if (stored_config(folder_)) note("the run stopped before its first checkpoint; training starts at step 1");
+      if (folder_.config()) note("the run stopped before its first checkpoint; training starts at step 1");
       return false;
     }
     if (resumed.state->data != state_.data) {
       throw Error(fmt::format(
           "{}: cannot resume: the training text or its tokenizer has changed since the run began (was {}, is {})",
-          folder_.string(), resumed.state->data, state_.data));
+          folder_.path.string(), resumed.state->data, state_.data));
     }
     if (resumed.state->initial_weights != state_.initial_weights) {
-      throw Error(
-          fmt::format("{}: cannot resume: the initial weights differ from those the run began with", folder_.string()));
+      throw Error(fmt::format("{}: cannot resume: the initial weights differ from those the run began with",
+                              folder_.path.string()));
     }
     state_ = *resumed.state;
     note(fmt::format("resumed at step {}", state_.step));
@@ -173,18 +172,17 @@ class Run {
         steps, *old_steps_, was(state_.step) * lr, state_.step, is(state_.step + 1) * lr, state_.step + 1));
   }
 
-  void remember(nlohmann::json line) {
-    for (const char* unused : {"norms", "batch", "culprit"}) line.erase(unused);
-    for (auto& value : line) {  // as the file has it
-      if (value.is_number_float() && !std::isfinite(value.get<double>())) value = nullptr;
-    }
-    steps_.add(line);
-    if (line.contains("val_loss")) evaluations_.add(line);
+  void remember(StepRecord record) {
+    record.norms.clear();  // these are not shown
+    record.batch.clear();
+    record.culprit.clear();
+    steps_.add(record);
+    if (record.val_loss) evaluations_.add(record);
   }
 
   // Keeps count of evaluations without a better held-out loss; true for a better one.
   bool judge(double val_loss) {
-    const bool better = val_loss < best_val_loss_;
+    const bool better = std::isfinite(val_loss) && val_loss < best_val_loss_;
     if (better) best_val_loss_ = val_loss;
     worse_ = better ? 0 : worse_ + 1;
     return better;
@@ -203,13 +201,13 @@ class Run {
       if (!checkpoint.unfinished)
         faults.push_back(fmt::format("{}: {}", checkpoint.path.filename().string(), checkpoint.reason));
     }
-    const auto record = read_record(folder_);
+    const auto record = folder_.record();
     if (faults.empty() && record && record->checkpoint) faults.push_back(*record->checkpoint + ": it is gone");
     if (faults.empty()) return;
     throw Error(
         fmt::format("{}: cannot resume: no checkpoint can be used ({}); restore one, or begin anew in another folder "
                     "(--out) or after removing this one",
-                    folder_.string(), fmt::join(faults, "; ")));
+                    folder_.path.string(), fmt::join(faults, "; ")));
   }
 
   StepRecord one_step() {
@@ -233,14 +231,14 @@ class Run {
       timed(TimeLeft::kEvaluation, "evaluating", [&] {
         record.val_loss = last_val_loss_ = trainer_->evaluate();
         record.weight_norm = trainer_->weight_norm();
-        const bool best = judge(std::isfinite(*record.val_loss) ? *record.val_loss : kInfinity);
+        const bool best = judge(*record.val_loss);
         if (best && config_->boolean("checkpoint.best")) save_best(folder_, *trainer_, state_);
       });
     }
     if (!record.skipped && due(step, "metrics.spectra_every"))
       timed(TimeLeft::kSpectra, "recording spectra", [&] { metrics_->write(step, trainer_->spectra()); });
     metrics_->write(record);
-    remember(to_json(record));
+    remember(record);
     if (!last && due(step, "checkpoint.every")) save();
     if (!last && record.val_loss) {
       doing(fmt::format("step {}: writing the page", step));
@@ -274,7 +272,7 @@ class Run {
       trainer_->release_gradients();
       metrics_->sync();
       const auto checkpoint = save_checkpoint(folder_, *trainer_, state_, config_->integer("checkpoint.keep"));
-      write_record(folder_, {state_.data, checkpoint.filename().string()});
+      folder_.write({state_.data, checkpoint.filename().string()});
       saved_step_ = state_.step;
     });
   }
@@ -286,8 +284,8 @@ class Run {
   }
 
   // The last evaluation sees the weights after the last step, which no guard looked at.
-  void check_end(RunResult& result) const {
-    if (result.status != RunStatus::kFinished || ends_finite(folder_ / "metrics.jsonl")) return;
+  void check_end(const std::vector<StepRecord>& metrics, RunSummary& result) const {
+    if (result.status != RunStatus::kFinished || ends_finite(metrics)) return;
     result.status = RunStatus::kDiverged;
     result.diagnosis = fmt::format(
         "diverged: after all {} steps the loss is not finite. A lower optimizer.lr or optimizer.aux_lr, a longer "
@@ -295,26 +293,26 @@ class Run {
         state_.step);
   }
 
-  RunResult end(RunResult result) {
+  RunSummary end(RunSummary result) {
     trainer_->release_gradients();
     if (saved_step_ != state_.step || state_.step == 0 ||
-        !fs::exists(folder_ / "checkpoints" / io::checkpoint_name(state_.step)))
+        !fs::exists(folder_.checkpoints() / io::checkpoint_name(state_.step)))
       save();
-    result.step = state_.step;
     doing("writing the summary and the page");
-    check_end(result);
-    const auto metrics = io::read_json_lines(folder_ / "metrics.jsonl");
-    result.summary = summarize(metrics, *trainer_, dataset_, state_, result, state_bytes_);
-    io::write_file_atomically(folder_ / "summary.json", result.summary.dump(2) + "\n");
-    write_run_page(folder_, result.summary);
-    return result;
+    RunData data{std::move(result), folder_.metrics(), folder_.spectra()};
+    check_end(data.metrics, data.summary);
+    summarize(data.metrics, *trainer_, dataset_, state_, state_bytes_, data.summary);
+    io::write_json(data.summary, folder_.summary_file());
+    report::write(page_document(folder_, data), folder_.page_file());
+    return std::move(data.summary);
   }
 
+  // From some of the records and without spectra, so that it takes no longer the longer the run is.
   void write_page_so_far() {
-    RunResult so_far;
-    so_far.status = RunStatus::kRunning;
-    const auto lines = merged(steps_, evaluations_);
-    write_live_page(folder_, summarize(lines, *trainer_, dataset_, state_, so_far, state_bytes_), lines);
+    RunData data{{}, merged(steps_, evaluations_), {}};
+    data.summary.status = RunStatus::kRunning;
+    summarize(data.metrics, *trainer_, dataset_, state_, state_bytes_, data.summary);
+    report::write(page_document(folder_, data), folder_.page_file());
   }
 
   template <typename Work>
@@ -347,7 +345,7 @@ class Run {
 
   const RunOptions& options_;
   const Dataset& dataset_;
-  fs::path folder_;
+  RunFolder folder_;
   io::FolderLock lock_;
   std::optional<io::Config> config_;
   std::optional<Trainer> trainer_;
@@ -359,14 +357,14 @@ class Run {
   std::optional<double> last_val_loss_;
   double best_val_loss_ = kInfinity;
   int64_t worse_ = 0;  // evaluations since it
-  ThinnedLines steps_, evaluations_;
+  ThinnedRecords steps_, evaluations_;
   std::optional<TimeLeft> left_;
   bool reported_ = false;  // a step of this call
 };
 
 }  // namespace
 
-RunResult run(const io::Config& config, const Dataset& dataset, const RunOptions& options) {
+RunSummary run(const io::Config& config, const Dataset& dataset, const RunOptions& options) {
   return Run(config, dataset, options)();
 }
 

@@ -3,12 +3,12 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "prism/io/config.h"
 #include "prism/train/dataset.h"
+#include "prism/train/run_data.h"
 
 namespace prism::train {
 
@@ -30,27 +30,12 @@ struct RunOptions {
   std::function<void(const std::string&)> doing;     // what begins now and may take long: "evaluating"
 };
 
-enum class RunStatus {
-  kRunning,
-  kFinished,
-  kInterrupted,  // saved, can be resumed
-  kDiverged,  // the guard stopped it (train.max_skips non-finite steps in a row), or the loss at the end is not finite
-};
-
-struct RunResult {
-  RunStatus status = RunStatus::kFinished;
-  int64_t step = 0;
-  bool stopped_early = false;  // by train.patience
-  std::string diagnosis;       // of a diverged run
-  nlohmann::json summary;      // as in summary.json
-};
-
 // A whole training run in the folder run.out (its content: docs/run-folder.md). The configuration is checked, completed
 // (what "auto" stood for) and written to config.toml first. A folder that holds a run is refused unless options.resume;
 // what is resumed continues bit for bit, and what had checkpoints of which none verifies is refused. Resuming with
 // settings that would make it another run is refused by key; checkpoint.*, metrics.*, run.*, train.steps, train.eval_*,
 // train.graph, train.max_skips and train.patience may change; where another train.steps moves the learning rate, a note
 // says so. report.html is written anew at every evaluation.
-RunResult run(const io::Config& config, const Dataset& dataset, const RunOptions& options);
+RunSummary run(const io::Config& config, const Dataset& dataset, const RunOptions& options);
 
 }  // namespace prism::train

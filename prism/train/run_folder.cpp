@@ -5,19 +5,17 @@
 
 #include <charconv>
 
-#include "prism/io/atomic_file.h"
 #include "prism/io/error.h"
-#include "prism/io/file.h"
-#include "prism/io/json.h"
+#include "prism/io/json_fields.h"
+#include "prism/io/json_lines.h"
 #include "prism/train/config.h"
+#include "prism/train/run_fields.h"
 
 namespace prism::train {
 namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-constexpr const char* kRecordName = "run.json";
 
 // What may differ between a run and its continuation.
 bool may_change(std::string_view key) {
@@ -32,10 +30,10 @@ bool is_comparison(const io::Config& stored) { return !stored.strings("compare.o
 
 }  // namespace
 
-std::optional<io::Config> stored_config(const fs::path& folder) {
-  if (!fs::exists(folder / "config.toml")) return std::nullopt;
+std::optional<io::Config> RunFolder::config() const {
+  const auto file = config_file();
+  if (!fs::exists(file)) return std::nullopt;
   auto config = make_config();
-  const auto file = folder / "config.toml";
   config.read_file(file);
   // The file lists every key of the program that wrote it: one without this key began with smaller projections.
   if (!config.is_given("model.init_scale")) {
@@ -46,21 +44,21 @@ std::optional<io::Config> stored_config(const fs::path& folder) {
   return config;
 }
 
-void expect_place_for_run(const fs::path& folder, bool resume) {
-  const auto stored = stored_config(folder);
+void RunFolder::expect_place_for_run(bool resume) const {
+  const auto stored = config();
   if (!stored) return;
   if (is_comparison(*stored))
-    throw Error(fmt::format("{}: holds a comparison; choose another folder (--out) to train in", folder.string()));
+    throw Error(fmt::format("{}: holds a comparison; choose another folder (--out) to train in", path.string()));
   if (!resume) {
     throw Error(fmt::format("{}: holds a run already; go on with it (--resume) or choose another folder (--out)",
-                            folder.string()));
+                            path.string()));
   }
 }
 
-void expect_place_for_comparison(const fs::path& folder) {
-  const auto stored = stored_config(folder);
+void RunFolder::expect_place_for_comparison() const {
+  const auto stored = config();
   if (!stored || is_comparison(*stored)) return;
-  throw Error(fmt::format("{}: holds a training run; choose another folder (--out) to compare in", folder.string()));
+  throw Error(fmt::format("{}: holds a training run; choose another folder (--out) to compare in", path.string()));
 }
 
 void keep_old_defaults(io::Config& config, const io::Config& stored) {
@@ -72,7 +70,7 @@ void keep_old_defaults(io::Config& config, const io::Config& stored) {
 
 void check_resume(const io::Config& config) {
   const fs::path folder = config.string("run.out");
-  const auto stored = stored_config(folder);
+  const auto stored = RunFolder{folder}.config();
   if (!stored) return;
   auto wanted = config;
   const auto vocab = (config.is_given("data.vocab") ? config : *stored).integer("data.vocab");
@@ -97,45 +95,44 @@ void refuse_other_run(const io::Config& wanted, const io::Config& written, const
                           folder.string(), fmt::join(differences, "; ")));
 }
 
-text::Tokenizer run_tokenizer(const fs::path& folder) {
-  auto tokenizer = text::Tokenizer::load(folder / "tokenizer.json");
-  const auto config = stored_config(folder);
-  return config ? tokenizer.with_end_of_text(config->string("data.eos")) : tokenizer;
+text::Tokenizer RunFolder::tokenizer() const {
+  auto tokenizer = text::Tokenizer::load(tokenizer_file());
+  const auto stored = config();
+  return stored ? tokenizer.with_end_of_text(stored->string("data.eos")) : tokenizer;
 }
 
-std::optional<RunRecord> read_record(const fs::path& folder) {
-  const auto file = folder / kRecordName;
-  if (!fs::exists(file)) return std::nullopt;
-  const auto object = io::parse_json(io::read_file(file), file.string());
-  try {
-    RunRecord record{object.at("data"), std::nullopt};
-    if (const auto& name = object.at("checkpoint"); !name.is_null()) record.checkpoint = name.get<std::string>();
-    return record;
-  } catch (const json::exception& error) {
-    throw Error(fmt::format("{}: not the record of a run: {}", file.string(), error.what()));
-  }
+std::optional<RunRecord> RunFolder::record() const {
+  if (!fs::exists(record_file())) return std::nullopt;
+  return io::read_json<RunRecord>(record_file());
 }
 
-void write_record(const fs::path& folder, const RunRecord& record) {
-  const json checkpoint = record.checkpoint ? json(*record.checkpoint) : json();
-  const json object = {{"data", record.data}, {"checkpoint", checkpoint}};
-  io::write_file_atomically(folder / kRecordName, object.dump(2) + "\n");
-}
+void RunFolder::write(const RunRecord& record) const { io::write_json(record, record_file()); }
 
-int64_t saved_step(const fs::path& folder) {
-  const auto record = read_record(folder);
-  if (!record || !record->checkpoint) return 0;
-  const auto& name = *record->checkpoint;  // "step-00001000"
+int64_t RunFolder::saved_step() const {
+  const auto newest = record();
+  if (!newest || !newest->checkpoint) return 0;
+  const auto& name = *newest->checkpoint;  // "step-00001000"
   int64_t step = 0;
   std::from_chars(name.data() + std::min(name.find_last_not_of("0123456789") + 1, name.size()),
                   name.data() + name.size(), step);
   return step;
 }
 
-std::optional<TrainedData> trained_data(const fs::path& folder) {
-  const auto record = read_record(folder);
-  if (!record || !record->checkpoint) return std::nullopt;
-  return TrainedData{record->data, folder / "tokenizer.json"};
+std::optional<TrainedData> RunFolder::trained_data() const {
+  const auto newest = record();
+  if (!newest || !newest->checkpoint) return std::nullopt;
+  return TrainedData{newest->data, tokenizer_file()};
+}
+
+RunSummary RunFolder::summary() const { return io::read_json<RunSummary>(summary_file()); }
+
+bool RunFolder::has_ended() const { return fs::exists(summary_file()) && summary().status != RunStatus::kInterrupted; }
+
+std::vector<StepRecord> RunFolder::metrics() const { return io::read_json_lines<StepRecord>(metrics_file()); }
+
+std::vector<SpectraLine> RunFolder::spectra() const {
+  if (!fs::exists(spectra_file())) return {};
+  return io::read_json_lines<SpectraLine>(spectra_file());
 }
 
 }  // namespace prism::train

@@ -2,24 +2,54 @@
 
 #include <filesystem>
 #include <optional>
-#include <string>
+#include <vector>
 
 #include "prism/io/config.h"
 #include "prism/train/dataset.h"
+#include "prism/train/run_data.h"
 
 namespace prism::train {
 
-// What a folder holds, and what may be written into it. A folder has one kind: config.toml makes it that of a training
-// run or, where it names compare.optimizers, that of a comparison.
+// The folder of a training run or of a comparison: the names of its files, and what is in them. A folder has one kind:
+// config.toml makes it that of a run or, where it names compare.optimizers, that of a comparison.
+struct RunFolder {
+  std::filesystem::path path;
 
-// Returns the configuration of the run or comparison in the folder; nothing where there is none.
-std::optional<io::Config> stored_config(const std::filesystem::path& folder);
+  std::filesystem::path config_file() const { return path / "config.toml"; }
+  std::filesystem::path metrics_file() const { return path / "metrics.jsonl"; }
+  std::filesystem::path metrics_table() const { return path / "metrics.csv"; }
+  std::filesystem::path spectra_file() const { return path / "spectra.jsonl"; }
+  std::filesystem::path record_file() const { return path / "run.json"; }
+  std::filesystem::path summary_file() const { return path / "summary.json"; }
+  std::filesystem::path runs_table() const { return path / "runs.csv"; }  // of a comparison
+  std::filesystem::path page_file() const { return path / "report.html"; }
+  std::filesystem::path tokenizer_file() const { return path / "tokenizer.json"; }
+  std::filesystem::path checkpoints() const { return path / "checkpoints"; }
+  std::filesystem::path best() const { return path / "best"; }
 
-// Throws prism::Error where the folder holds a comparison, or a run that is not to be resumed.
-void expect_place_for_run(const std::filesystem::path& folder, bool resume);
+  // Returns the configuration of the run or comparison; nothing where there is none.
+  std::optional<io::Config> config() const;
 
-// Throws prism::Error where the folder holds a training run.
-void expect_place_for_comparison(const std::filesystem::path& folder);
+  // Throws prism::Error where the folder holds a comparison, or a run that is not to be resumed.
+  void expect_place_for_run(bool resume) const;
+
+  // Throws prism::Error where the folder holds a training run.
+  void expect_place_for_comparison() const;
+
+  // Returns the tokenizer of the run, which ends documents with the token of its data.eos.
+  text::Tokenizer tokenizer() const;
+
+  std::optional<RunRecord> record() const;  // nothing where there is none
+  void write(const RunRecord& record) const;
+  int64_t saved_step() const;                       // of the newest checkpoint that was written; 0: none
+  std::optional<TrainedData> trained_data() const;  // up to the newest checkpoint; nothing where there is none
+
+  RunSummary summary() const;
+  bool has_ended() const;  // by itself, in whatever way; an interrupted run goes on
+  std::vector<StepRecord> metrics() const;
+  std::vector<SpectraLine> spectra() const;
+  RunData data() const { return {summary(), metrics(), spectra()}; }
+};
 
 // Gives the keys that `config` leaves out, and whose default has changed, the values that the run began with.
 void keep_old_defaults(io::Config& config, const io::Config& stored);
@@ -31,22 +61,5 @@ void check_resume(const io::Config& config);
 // Throws prism::Error that names the keys in which two complete configurations differ, but for those that may. The
 // second is a run's own, perhaps written before the newest options existed.
 void refuse_other_run(const io::Config& wanted, const io::Config& written, const std::filesystem::path& folder);
-
-// Returns the tokenizer of the run in the folder, which ends documents with the token of its data.eos.
-text::Tokenizer run_tokenizer(const std::filesystem::path& folder);
-
-// What a run is known by while it goes on: run.json.
-struct RunRecord {
-  std::string data;                       // recipe of the training shards
-  std::optional<std::string> checkpoint;  // name of the newest that was written, "step-00001000"
-};
-
-std::optional<RunRecord> read_record(const std::filesystem::path& folder);  // nothing where there is none
-void write_record(const std::filesystem::path& folder, const RunRecord& record);
-
-int64_t saved_step(const std::filesystem::path& folder);  // of the newest checkpoint that was written; 0: none
-
-// Returns what the run in the folder was trained on up to its newest checkpoint; nothing where it has none.
-std::optional<TrainedData> trained_data(const std::filesystem::path& folder);
 
 }  // namespace prism::train

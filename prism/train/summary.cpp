@@ -2,79 +2,69 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
-#include "prism/io/json_lines.h"
 #include "prism/train/machine.h"
 
 namespace prism::train {
 namespace {
 
-using nlohmann::json;
-
 // The mean of the last tenth of the training losses, at most 100 of them: one batch says little.
-json final_loss(const std::vector<double>& losses) {
-  if (losses.empty()) return nullptr;
+double final_loss(const std::vector<double>& losses) {
+  if (losses.empty()) return report::kUnknown;
   const auto count = std::clamp<size_t>(losses.size() / 10, 1, 100);
   double sum = 0;
   for (auto i = losses.size() - count; i < losses.size(); ++i) sum += losses[i];
   return sum / static_cast<double>(count);
 }
 
-struct Course {
+void add_course(const std::vector<StepRecord>& metrics, RunSummary& summary) {
   std::vector<double> losses, step_ms, optimizer_ms;
-  json val_loss, best_val_loss;
-};
-
-Course course_of(const std::vector<json>& metrics) {
-  Course course;
-  for (const auto& line : metrics) {
-    if (line.at("loss").is_number() && !line.value("skipped", false)) course.losses.push_back(line.at("loss"));
-    course.step_ms.push_back(line.at("step_ms"));
-    course.optimizer_ms.push_back(line.at("optimizer_ms"));
-    if (!line.contains("val_loss")) continue;
-    course.val_loss = line.at("val_loss");
-    const bool better =
-        course.best_val_loss.is_null() || (course.val_loss.is_number() && course.val_loss < course.best_val_loss);
-    if (better) course.best_val_loss = course.val_loss;
+  for (const auto& record : metrics) {
+    if (std::isfinite(record.loss) && !record.skipped) losses.push_back(record.loss);
+    step_ms.push_back(record.step_ms);
+    optimizer_ms.push_back(record.optimizer_ms);
+    if (!record.val_loss) continue;
+    summary.val_loss = *record.val_loss;
+    if (!std::isfinite(summary.best_val_loss) || summary.val_loss < summary.best_val_loss)
+      summary.best_val_loss = summary.val_loss;
   }
-  return course;
+  if (!losses.empty()) summary.first_loss = losses.front();
+  summary.loss = final_loss(losses);
+  auto& timing = summary.timing;
+  timing.step_ms = median(step_ms);
+  timing.optimizer_ms = median(optimizer_ms);
+  timing.optimizer_share = timing.step_ms > 0 ? timing.optimizer_ms / timing.step_ms : 0;
 }
 
-bool is_finite(const json& line, const char* key) { return !line.contains(key) || line.at(key).is_number(); }
-
-json routing_of(const Routing& routing) {
-  json lines = json::array();
+void add_routing(const Routing& routing, RunSummary& summary) {
   for (const auto& line : routing.lines()) {
     const auto& rule = routing.rules()[line.rule];
-    lines.push_back(
-        {{"name", line.name}, {"shape", line.shape}, {"rule", rule.label}, {"optimizer", rule.options->name()}});
+    summary.routing.push_back({line.name, line.shape, rule.label, rule.options->name()});
   }
-  return lines;
 }
 
-json sources_of(const data::Identity& identity) {
-  json sources = json::array();
-  for (const auto& source : identity.sources) {
-    sources.push_back({{"path", source.path}, {"files", source.files}, {"bytes", source.bytes}, {"hash", source.hash}});
-  }
-  return sources;
+void add_data(const Dataset& dataset, const RunState& state, RunSummary& summary) {
+  summary.data = {.recipe = state.data,
+                  .tokenizer = dataset.tokenizer.hash(),
+                  .vocab = dataset.tokenizer.size(),
+                  .train_tokens = dataset.train.tokens(),
+                  .val_tokens = dataset.val.tokens(),
+                  .sources = {},
+                  .unigram_entropy = {}};
+  for (const auto& source : dataset.train.identity().sources)
+    summary.data.sources.push_back({source.path, source.files, static_cast<int64_t>(source.bytes), source.hash});
 }
 
-json memory_of(at::Device device) {
+RunSummary::Memory memory_of(at::Device device) {
   const auto peak = peak_memory(device);
-  if (device.is_cpu()) return {{"of", "host"}, {"peak_bytes", peak.host}, {"host_peak_bytes", peak.host}};
-  return {{"of", "device"},
-          {"peak_bytes", peak.device},
-          {"reserved_peak_bytes", peak.reserved},
-          {"host_peak_bytes", peak.host}};
+  if (device.is_cpu()) return {"host", peak.host, {}, peak.host};
+  return {"device", peak.device, peak.reserved, peak.host};
 }
 
 }  // namespace
 
-bool ends_finite(const std::filesystem::path& metrics) {
-  const auto lines = io::read_json_lines(metrics);
-  return lines.empty() || (is_finite(lines.back(), "loss") && is_finite(lines.back(), "val_loss"));
+bool ends_finite(const std::vector<StepRecord>& metrics) {
+  return metrics.empty() || (std::isfinite(metrics.back().loss) && std::isfinite(metrics.back().val_loss.value_or(0)));
 }
 
 double median(std::vector<double> values) {
@@ -85,56 +75,26 @@ double median(std::vector<double> values) {
   return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
-const char* word(RunStatus status) {
-  switch (status) {
-    case RunStatus::kRunning:
-      return "running";
-    case RunStatus::kFinished:
-      return "finished";
-    case RunStatus::kInterrupted:
-      return "interrupted";
-    case RunStatus::kDiverged:
-      return "diverged";
-  }
-  return "";
-}
-
-json summarize(const std::vector<json>& metrics, const Trainer& trainer, const Dataset& dataset, const RunState& state,
-               const RunResult& result, int64_t optimizer_state_bytes) {
-  const auto course = course_of(metrics);
+void summarize(const std::vector<StepRecord>& metrics, const Trainer& trainer, const Dataset& dataset,
+               const RunState& state, int64_t optimizer_state_bytes, RunSummary& summary) {
   const auto& model = trainer.model().config();
-  const double step_ms = median(course.step_ms), optimizer_ms = median(course.optimizer_ms);
-  json summary = {{"status", word(result.status)},
-                  {"step", state.step},
-                  {"tokens", state.tokens},
-                  {"first_loss", course.losses.empty() ? json() : json(course.losses.front())},
-                  {"loss", final_loss(course.losses)},
-                  {"val_loss", course.val_loss},
-                  {"best_val_loss", course.best_val_loss},
-                  {"skipped", state.skipped},
-                  {"parameters", model.parameters()},
-                  {"matrix_parameters", model.matrix_parameters()},
-                  {"optimizer_state_bytes", optimizer_state_bytes},
-                  {"initial_weights", state.initial_weights},
-                  {"batches", state.batches},
-                  {"routing", routing_of(trainer.optimizer().routing())},
-                  {"machine", machine(trainer.model().device())}};
-  summary["data"] = {{"recipe", state.data},
-                     {"tokenizer", dataset.tokenizer.hash()},
-                     {"vocab", dataset.tokenizer.size()},
-                     {"train_tokens", dataset.train.tokens()},
-                     {"val_tokens", dataset.val.tokens()},
-                     {"sources", sources_of(dataset.train.identity())}};
-  summary["timing"] = {{"seconds", state.seconds},
-                       {"step_ms", step_ms},
-                       {"optimizer_ms", optimizer_ms},
-                       {"optimizer_share", step_ms > 0 ? optimizer_ms / step_ms : 0},
-                       {"tokens_per_s", state.seconds > 0 ? static_cast<double>(state.tokens) / state.seconds : 0}};
-  summary["memory"] = memory_of(trainer.model().device());
-  if (result.status != RunStatus::kRunning) summary["final_weights"] = weights_hash(trainer.model());
-  if (result.stopped_early) summary["stopped_early"] = true;
-  if (!result.diagnosis.empty()) summary["diagnosis"] = result.diagnosis;
-  return summary;
+  const auto device = trainer.model().device();
+  summary.step = state.step;
+  summary.tokens = state.tokens;
+  summary.skipped = state.skipped;
+  summary.parameters = model.parameters();
+  summary.matrix_parameters = model.matrix_parameters();
+  summary.optimizer_state_bytes = optimizer_state_bytes;
+  summary.initial_weights = state.initial_weights;
+  if (summary.status != RunStatus::kRunning) summary.final_weights = weights_hash(trainer.model());
+  summary.batches = state.batches;
+  summary.timing.seconds = state.seconds;
+  summary.timing.tokens_per_s = state.seconds > 0 ? static_cast<double>(state.tokens) / state.seconds : 0;
+  add_course(metrics, summary);
+  add_routing(trainer.optimizer().routing(), summary);
+  add_data(dataset, state, summary);
+  summary.machine = machine(device);
+  summary.memory = memory_of(device);
 }
 
 }  // namespace prism::train

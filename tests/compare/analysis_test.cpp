@@ -104,7 +104,7 @@ TEST_F(TwoOptimizers, BothDivergedWithASeedHaveNoDifference) {
 TEST_F(TwoOptimizers, MustBeginWithTheSameWeights) {
   auto all = runs({3.0, 3.2, 3, 3, 3}, {3, 2, 2, 2, 2});
   EXPECT_EQ(message_of(all), "");
-  all[6].summary["initial_weights"] = "others";
+  all[6].summary.initial_weights = "others";
   EXPECT_EQ(message_of(all),
             "the comparison is void: muon-lr0.01-seed1 and prism-lr0.02-seed1 began with different weights although "
             "both have seed 1");

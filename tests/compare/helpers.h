@@ -31,19 +31,14 @@ inline RunOutcome outcome_of(const Plan& plan, size_t contender, double lr, int6
   run.eval_seconds = {10, 20};
   run.eval_losses = {(6 + loss) / 2, loss};
   run.batches = {"first " + std::to_string(seed), "second " + std::to_string(seed)};
-  run.summary = {{"status", diverged ? "diverged" : "finished"},
-                 {"step", 2},
-                 {"tokens", 200},
-                 {"loss", diverged ? nlohmann::json() : nlohmann::json(loss)},
-                 {"val_loss", diverged ? nlohmann::json() : nlohmann::json(loss)},
-                 {"initial_weights", "weights " + std::to_string(seed)},
-                 {"final_weights", "trained"},
-                 {"batches", "all batches " + std::to_string(seed)},
-                 {"optimizer_state_bytes", 1000},
-                 {"timing", {{"seconds", 20}, {"step_ms", 10000}, {"optimizer_ms", 100}, {"optimizer_share", 0.01}}},
-                 {"memory", {{"peak_bytes", 5000}}},
-                 {"data", {{"recipe", "recipe"}}},
-                 {"machine", {{"cpu", "one"}}}};
+  run.summary.status = diverged ? train::RunStatus::kDiverged : train::RunStatus::kFinished;
+  run.summary.step = 2;
+  run.summary.tokens = 200;
+  run.summary.loss = run.summary.val_loss = loss;
+  run.summary.initial_weights = "weights " + std::to_string(seed);
+  run.summary.final_weights = "trained";
+  run.summary.batches = "all batches " + std::to_string(seed);
+  run.summary.timing = {.seconds = 20, .step_ms = 10000, .optimizer_ms = 100, .optimizer_share = 0.01};
   return run;
 }
 

@@ -156,7 +156,7 @@ def comparison():
         seeds = [make_run(name, best["lr"], seed, True) for seed in FINAL_SEEDS]
         runs += swept + seeds
         sweep = [{"lr": run["lr"], "loss": run["val_loss"], "status": run["status"]} for run in swept]
-        state = 4 * 1_050_000 * {"adamw": 2, "muon": 1.2, "prism": 1.2, "prism-ema": 2.4}[name]
+        state = round(4 * 1_050_000 * {"adamw": 2, "muon": 1.2, "prism": 1.2, "prism-ema": 2.4}[name])
         optimizers.append({
             "id": name, "label": label, "detail": detail, "sweep": sweep, "best_lr": best["lr"], "edge": None,
             "tolerance": tolerated(sweep, best["val_loss"]),

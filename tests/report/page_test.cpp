@@ -2,11 +2,13 @@
 
 #include <cmath>
 #include <limits>
+#include <regex>
 
 #include "prism/io/error.h"
 #include "prism/io/file.h"
-#include "prism/io/json.h"
+#include "prism/io/json_fields.h"
 #include "prism/report/assets.h"
+#include "prism/report/page_fields.h"
 #include "prism/report/thin.h"
 #include "tests/io/temporary_folder.h"
 
@@ -40,50 +42,55 @@ json small_document() {
                {{{"optimizer", "prism"}, {"lr", 0.02}, {"seed", 1}, {"status", "finished"}, {"train", curve(20)}}})}};
 }
 
-// The document as the page has it.
-json embedded(const json& document) {
-  const auto html = Page(document).html();
+PageDocument read(const json& document) {
+  return io::from_json<PageDocument>(document, "report", io::UnknownKeys::kRefused);
+}
+
+// The document that a page holds.
+json document_in(const std::string& html) {
   const std::string open = "<script type=\"application/json\" id=\"document\">";
   const auto begin = html.find(open) + open.size();
   return io::parse_json(html.substr(begin, html.find("</script>", begin) - begin), "page");
 }
 
+json embedded(const json& document) { return document_in(html(read(document))); }
+
 std::string refusal(const json& document) {
-  return message_of<Error>([&] { Page page(document); });
+  return message_of<Error>([&] { html(read(document)); });
 }
 
 TEST(Page, ContainsTheDocumentAndEveryAsset) {
-  const auto html = Page(small_document()).html();
+  const auto page = html(read(small_document()));
   EXPECT_EQ(embedded(small_document()), small_document());
-  EXPECT_TRUE(contains(html, "<title>A run</title>"));
-  EXPECT_EQ(html.find("{{"), std::string::npos);
+  EXPECT_TRUE(contains(page, "<title>A run</title>"));
+  EXPECT_EQ(page.find("{{"), std::string::npos);
   for (const auto& [name, bytes] : assets()) {
     if (name.ends_with(".html")) continue;  // the templates: this page's own, and that of bars
-    EXPECT_TRUE(contains(html, std::string(bytes))) << name;
+    EXPECT_TRUE(contains(page, std::string(bytes))) << name;
   }
 }
 
 TEST(Page, NamesNothingOutsideItself) {
-  auto html = Page(small_document()).html();
+  auto page = html(read(small_document()));
   for (const std::string name : {"http://www.w3.org/2000/svg"}) {  // names of formats, not addresses
-    for (size_t at = 0; (at = html.find(name, at)) != std::string::npos;) html.erase(at, name.size());
+    for (size_t at = 0; (at = page.find(name, at)) != std::string::npos;) page.erase(at, name.size());
   }
-  EXPECT_EQ(html.find("http"), html.find("http-equiv"));
-  EXPECT_EQ(html.find("http", html.find("http-equiv") + 1), std::string::npos);
-  EXPECT_EQ(html.find("src="), std::string::npos);
-  EXPECT_TRUE(contains(html, "Content-Security-Policy\" content=\"default-src 'none'; "));
-  EXPECT_EQ(html.find("@import"), std::string::npos);
+  EXPECT_EQ(page.find("http"), page.find("http-equiv"));
+  EXPECT_EQ(page.find("http", page.find("http-equiv") + 1), std::string::npos);
+  EXPECT_EQ(page.find("src="), std::string::npos);
+  EXPECT_TRUE(contains(page, "Content-Security-Policy\" content=\"default-src 'none'; "));
+  EXPECT_EQ(page.find("@import"), std::string::npos);
 }
 
 TEST(Page, LetsNoTextOfTheDocumentBecomeMarkup) {
   auto document = small_document();
   const std::string attack = "</script><script>alert(1)</script><!--<script>&amp;{{script}}\u2028";
   document["title"] = document["config"] = document["optimizers"][0]["label"] = attack;
-  const auto html = Page(document).html();
-  EXPECT_EQ(html.find("alert(1)</script>"), std::string::npos);
-  EXPECT_EQ(html.find("<!--"), std::string::npos);
+  const auto page = html(read(document));
+  EXPECT_EQ(page.find("alert(1)</script>"), std::string::npos);
+  EXPECT_EQ(page.find("<!--"), std::string::npos);
   EXPECT_TRUE(
-      contains(html, "<title>&lt;/script&gt;&lt;script&gt;alert(1)&lt;/script&gt;&lt;!--&lt;script&gt;&amp;amp;"));
+      contains(page, "<title>&lt;/script&gt;&lt;script&gt;alert(1)&lt;/script&gt;&lt;!--&lt;script&gt;&amp;amp;"));
   EXPECT_EQ(embedded(document).at("config"), attack);
 }
 
@@ -103,12 +110,17 @@ TEST(Page, ReplacesBrokenTextAndKeepsTheRest) {
   EXPECT_EQ(embedded(document)["config"], "a\uFFFDb");
 }
 
-TEST(Page, IsWrittenWhole) {
+TEST(Page, IsWrittenWholeAndSaysWhatWroteItAndWhen) {
   const TemporaryFolder folder;
-  const Page page(small_document());
-  page.write(folder / "report.html");
-  EXPECT_EQ(io::read_file(folder / "report.html"), page.html());
+  write(read(small_document()), folder / "report.html");
   EXPECT_EQ(folder.entries(), 1u);
+  auto document = document_in(io::read_file(folder / "report.html"));
+  EXPECT_TRUE(std::regex_match(document.at("program").get<std::string>(), std::regex(R"(prism \d+\.\d+\.\d+)")));
+  EXPECT_TRUE(
+      std::regex_match(document.at("created").get<std::string>(), std::regex(R"(\d{4}-\d\d-\d\d \d\d:\d\d UTC)")));
+  document.erase("program");
+  document.erase("created");
+  EXPECT_EQ(document, small_document());
 }
 
 TEST(Page, NamesThePlaceOfEachMistake) {
@@ -144,19 +156,19 @@ TEST(Page, NamesThePlaceOfEachMistake) {
 
 TEST(Thinning, LeavesShortCurvesAlone) {
   auto document = small_document();
-  document["runs"][0]["train"] = curve(kMostPoints);
-  EXPECT_EQ(embedded(document)["runs"][0]["train"], curve(kMostPoints));
+  document["runs"][0]["train"] = curve(Limits().points);
+  EXPECT_EQ(embedded(document)["runs"][0]["train"], curve(Limits().points));
 }
 
 TEST(Thinning, KeepsTheMeanAndTheExtremesOfALongCurve) {
   auto document = small_document();
-  const size_t size = 10 * kMostPoints;  // each group of ten has the losses 0 … 9
+  const size_t size = 10 * Limits().points;  // each group of ten has the losses 0 … 9
   document["runs"][0]["train"] = curve(size);
   document["runs"][0]["train"]["loss"][5003] = 77.0;
   document["runs"][0]["train"]["loss"][6007] = nullptr;
   const auto thin = embedded(document)["runs"][0]["train"];
   for (const auto* key : {"step", "tokens", "seconds", "loss", "low", "high"}) {
-    ASSERT_EQ(thin.at(key).size(), kMostPoints) << key;
+    ASSERT_EQ(thin.at(key).size(), Limits().points) << key;
   }
   EXPECT_EQ(thin["loss"][0], 4.5);
   EXPECT_EQ(thin["low"][0], 0.0);
@@ -170,15 +182,17 @@ TEST(Thinning, KeepsTheMeanAndTheExtremesOfALongCurve) {
 }
 
 TEST(Thinning, DoneTwiceChangesNothing) {
-  auto document = small_document();
-  document["runs"][0]["train"] = curve(2500);
-  thin_run(document["runs"][0]);
-  EXPECT_EQ(embedded(document), document);
+  auto long_document = small_document();
+  long_document["runs"][0]["train"] = curve(2500);
+  auto document = read(long_document);
+  thin_run(document.runs[0]);
+  EXPECT_EQ(document.runs[0].train.step.size(), Limits().points);
+  EXPECT_EQ(document_in(html(document)), io::to_json(document));
 }
 
 TEST(Thinning, EndsWhereAllLossesOfAGroupAreUnknown) {
   auto document = small_document();
-  document["runs"][0]["train"] = curve(3 * kMostPoints);
+  document["runs"][0]["train"] = curve(3 * Limits().points);
   for (size_t i = 0; i < 3; ++i) document["runs"][0]["train"]["loss"][300 + i] = nullptr;
   const auto thin = embedded(document)["runs"][0]["train"];
   EXPECT_TRUE(thin["loss"][100].is_null());
@@ -195,13 +209,13 @@ TEST(Thinning, KeepsBothEndsOfHeldOutCurvesAndSpectra) {
     run["spectra"].push_back(record);
   }
   const auto thin = embedded(document)["runs"][0];
-  EXPECT_EQ(thin["val"]["step"].size(), kMostPoints);
+  EXPECT_EQ(thin["val"]["step"].size(), Limits().points);
   EXPECT_EQ(thin["val"]["step"].front(), 1);
   EXPECT_EQ(thin["val"]["step"].back(), 2500);
-  EXPECT_EQ(thin["spectra"].size(), kMostSteps);
+  EXPECT_EQ(thin["spectra"].size(), Limits().steps);
   EXPECT_EQ(thin["spectra"].front()["step"], 10);
   EXPECT_EQ(thin["spectra"].back()["step"], 200);
-  EXPECT_EQ(thin["spectra"][0]["snr"].size(), kMostDirections);
+  EXPECT_EQ(thin["spectra"][0]["snr"].size(), Limits().directions);
   EXPECT_EQ(thin["spectra"][0]["snr"].front(), 0);
   EXPECT_EQ(thin["spectra"][0]["snr"].back(), 199);
 }

@@ -12,11 +12,9 @@
 #include <nlohmann/json.hpp>
 
 #include "prism/io/error.h"
-#include "prism/io/file.h"
-#include "prism/io/json.h"
 #include "prism/io/json_lines.h"
 #include "prism/report/event_writer.h"
-#include "prism/report/page.h"
+#include "prism/report/page_fields.h"
 
 namespace {
 
@@ -49,7 +47,9 @@ int main(int argc, char** argv) {
       write_events(arguments[1], std::stoll(arguments[2]));
     } else if (arguments.size() == 3 && arguments[0] == "page") {
       const auto document = prism::io::parse_json(prism::io::read_file(arguments[1]), arguments[1]);
-      prism::report::Page(document).write(arguments[2]);
+      prism::report::write(
+          prism::io::from_json<prism::report::PageDocument>(document, "report", prism::io::UnknownKeys::kRefused),
+          arguments[2]);
     } else {
       throw prism::Error("expected: report_tool events FOLDER FIRST_STEP | page DOCUMENT.json OUT.html");
     }

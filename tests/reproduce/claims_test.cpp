@@ -22,7 +22,7 @@ class Claims : public testing::Test {
     const auto sweep = table_.plan.sweep();
     for (size_t i = 0; i < sweep.size(); ++i) {
       auto run = stored(sweep[i], losses[i]);
-      run.norms = {{"step", {1, 60}}, {"W", {10, 100 - 10 * static_cast<double>(i)}}};
+      run.norms = {.step = {1, 60}, .W = {10, 100 - 10 * static_cast<double>(i)}};
       pool_.add(run);
     }
   }

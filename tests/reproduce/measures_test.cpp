@@ -42,33 +42,34 @@ TEST(LiteralFlop, OfTheStackIsTheSumOverTheMatrices) {
 }
 
 // A line of spectra.jsonl whose gains are the law times Jordan's polynomial, plus `error`.
-json line(int64_t step, double error) {
+train::SpectraLine line(int64_t step, double error) {
   const Coefficients p("jordan");
-  const std::vector<double> sigma = {4, 2, 1}, theory = {0.9, 0.5, 0.1};
-  json gain = json::array();
-  for (size_t k = 0; k < 3; ++k) gain.push_back(theory[k] * p(sigma[k] / std::sqrt(21.0)) + error);
-  return {{"step", step},
-          {"gain", gain},
-          {"theory", theory},
-          {"augmented", sigma},
-          {"snr", {1.0 * step, 2.0 * step, 3.0 * step}}};
+  train::SpectraLine line;
+  line.step = step;
+  line.theory = {0.9, 0.5, 0.1};
+  line.augmented = {4, 2, 1};
+  for (size_t k = 0; k < 3; ++k) {
+    line.gain.push_back(line.theory[k] * p(line.augmented[k] / std::sqrt(21.0)) + error);
+    line.snr.push_back(static_cast<double>((k + 1) * step));
+  }
+  return line;
 }
 
 TEST(SpectraSummary, FitsTheLawTimesThePolynomial) {
   const auto settings = settings_of("prism-1");
   const auto exact = spectra_summary({line(10, 0), line(20, 0)}, settings);
-  EXPECT_NEAR(exact.at("r2").get<double>(), 1, 1e-12);
-  EXPECT_LT(exact.at("r2_theory").get<double>(), 0.999);
-  EXPECT_EQ(exact.at("directions"), 6);
-  EXPECT_EQ(exact.at("steps"), json({10, 20}));
-  EXPECT_EQ(exact.at("snr")[1], json({22.0, 30.0, 40.0, 50.0, 58.0}));
-  EXPECT_LT(spectra_summary({line(10, 0.2)}, settings).at("r2").get<double>(), 0.9);
-  EXPECT_TRUE(spectra_summary({}, settings).is_null());
+  EXPECT_NEAR(exact.r2, 1, 1e-12);
+  EXPECT_LT(exact.r2_theory, 0.999);
+  EXPECT_EQ(exact.directions, 6);
+  EXPECT_EQ(exact.steps, (std::vector<int64_t>{10, 20}));
+  EXPECT_EQ(exact.snr[1], (std::vector<double>{22, 30, 40, 50, 58}));
+  EXPECT_LT(spectra_summary({line(10, 0.2)}, settings).r2, 0.9);
+  EXPECT_TRUE(spectra_summary({}, settings).empty());
 }
 
 TEST(SpectraSummary, TheSpreadOfTheSnrIsComparedOverTime) {
   StoredRun run;
-  run.spectra = {{"steps", {10, 20}}, {"snr", {{0.5, 1, 2, 3, 4}, {0.5, 1, 2, 3, 8}}}};
+  run.spectra.snr = {{0.5, 1, 2, 3, 4}, {0.5, 1, 2, 3, 8}};
   EXPECT_DOUBLE_EQ(*measure("snr_widening", "").of(run), 2);
   EXPECT_FALSE(measure("snr_widening", "").of(StoredRun{}).has_value());
 }

@@ -58,7 +58,7 @@ TEST(Pool, FindsWhatWasAddedAlsoFromDisk) {
   const Pool pool(folder.path());
   const auto* run = pool.find(key_of(planned, kSetup));
   ASSERT_NE(run, nullptr);
-  EXPECT_EQ(run->summary.at("val_loss"), 4.5);
+  EXPECT_EQ(run->summary.val_loss, 4.5);
 }
 
 TEST(Pool, MergesWhatItDoesNotHave) {
@@ -71,7 +71,7 @@ TEST(Pool, MergesWhatItDoesNotHave) {
   const auto merged = ours.merge(there.path());
   EXPECT_EQ(merged.added, 1);
   EXPECT_EQ(merged.known, 1);
-  EXPECT_EQ(ours.find(key_of(sweep[0], kSetup))->summary.at("val_loss"), 4.5);
+  EXPECT_EQ(ours.find(key_of(sweep[0], kSetup))->summary.val_loss, 4.5);
   EXPECT_NE(Pool(here.path()).find(key_of(sweep[1], kSetup)), nullptr);
 }
 
@@ -101,6 +101,32 @@ TEST(Pool, AFileWhoseSettingsWereEditedIsRefusedByName) {
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find(file.filename().string()), std::string::npos) << error.what();
+  }
+}
+
+// Files that other machines wrote are copied, so what is read must be all that is there.
+TEST(Pool, EveryKeptResultIsWrittenAsItWasRead) {
+  size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("experiments/results")) {
+    EXPECT_EQ(to_text(read_stored_run(entry.path())), io::read_file(entry.path())) << entry.path();
+    ++files;
+  }
+  EXPECT_GT(files, 40u);
+}
+
+TEST(Pool, AResultThatLacksAKeyIsRefusedByItsPlace) {
+  const io::TemporaryFolder folder;
+  const auto run = stored(experiments("table2")[0].plan.sweep()[0], 4.5);
+  Pool(folder.path()).add(run);
+  const auto file = folder.path() / "results" / run.file_name();
+  auto text = io::read_file(file);
+  text.replace(text.find("\"first_loss\""), 12, "\"first_lost\"");
+  std::ofstream(file) << text;
+  try {
+    const Pool pool(folder.path());
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.what(), file.string() + ": not a result of prism reproduce: summary.first_loss: missing");
   }
 }
 
@@ -191,7 +217,7 @@ TEST(Results, TheBaselineReachesItsOwnLoss) {
   const auto table = experiments("table2");
   for (const auto& planned : table[0].plan.sweep()) {
     auto run = stored(planned, 4.0123451 + planned.lr);
-    run.curves["val"]["loss"] = {4.01235 + planned.lr};
+    run.curves.val.loss = {4.01235 + planned.lr};
     pool.add(run);
   }
   const auto comparison = compare::analyze(table[0].plan, state_of(table[0], pool, kSetup).outcomes);

@@ -91,10 +91,10 @@ TEST_F(CudaTrainer, ReplayedNormsAreThoseOfTheTensors) {
   std::map<std::string, at::Tensor> state;
   for (const auto& [name, tensor] : trainer.optimizer().snapshot().tensors) state[name] = tensor.to(at::kDouble);
   ASSERT_EQ(record.norms.size(), 7U);
-  for (const auto& norms : record.norms) {
+  for (const auto& [type, norms] : record.norms) {
     double G = 0, M = 0, D = 0, O = 0, W = 0;
     for (const auto& [name, tensor] : trainer.model().named_parameters()) {
-      if (name.find(norms.type + ".weight") == std::string::npos) continue;
+      if (name.find(type + ".weight") == std::string::npos) continue;
       const auto square = [](const at::Tensor& X) { return X.square().sum().item<double>(); };
       const at::Tensor now = tensor.detach().to(at::kDouble), g = tensor.grad().to(at::kDouble);
       const at::Tensor& m = state.at("state." + name + ".momentum");
@@ -140,9 +140,10 @@ TEST_F(CudaTrainer, GoesOnFromACheckpointBitForBit) {
   for (int64_t step = 1; step <= 3; ++step) straight.step(step);
   train::RunState state;
   state.step = 3;
-  train::save_checkpoint(small_.folder.path() / "run", straight, state, 2);
+  const train::RunFolder run{small_.folder.path() / "run"};
+  train::save_checkpoint(run, straight, state, 2);
   Trainer resumed = make(settings);
-  ASSERT_TRUE(train::load_checkpoint(small_.folder.path() / "run", resumed).state);
+  ASSERT_TRUE(train::load_checkpoint(run, resumed).state);
   expect_equal_steps(straight, resumed, 4, 7);
   expect_equal(straight, resumed);
 }

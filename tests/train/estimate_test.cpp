@@ -59,8 +59,8 @@ TEST(Estimate, AgreesWithTheRun) {
     train::resolve(complete, dataset.tokenizer.size());
     const auto estimate = train::estimate(complete, train::size_of(dataset));
     const auto result = train::run(config, dataset, {});
-    EXPECT_EQ(estimate.model.parameters(), result.summary.at("parameters"));
-    EXPECT_EQ(estimate.tokens, result.summary.at("tokens"));
+    EXPECT_EQ(estimate.model.parameters(), result.parameters);
+    EXPECT_EQ(estimate.tokens, result.tokens);
     EXPECT_NEAR(estimate.epochs, static_cast<double>(estimate.tokens) / static_cast<double>(dataset.train.tokens()),
                 1e-9);
     const auto checkpoint = bytes_below(small.folder.path() / name / "checkpoints");

@@ -225,10 +225,10 @@ TEST_F(TrainerTest, GoesOnFromACheckpointBitForBit) {
   for (int64_t step = 1; step <= 3; ++step) straight.step(step);
   train::RunState state;
   state.step = 3;
-  train::save_checkpoint(small_.folder.path() / "run", straight, state, 2);
+  train::save_checkpoint({small_.folder.path() / "run"}, straight, state, 2);
 
   auto resumed = make_trainer(config, dataset_);
-  const auto loaded = train::load_checkpoint(small_.folder.path() / "run", resumed);
+  const auto loaded = train::load_checkpoint({small_.folder.path() / "run"}, resumed);
   ASSERT_TRUE(loaded.state);
   EXPECT_EQ(loaded.state->step, 3);
   for (int64_t step = 4; step <= 6; ++step) {

@@ -78,7 +78,7 @@ class Values : public testing::Test {
       const auto dataset = train::open_dataset(config, own_data ? folder / "data" : small_.folder.path() / "data");
       const auto result = train::run(config, dataset, {});
       if (result.status != train::RunStatus::kFinished) return result.diagnosis;
-      if (resolved != nullptr) *resolved = *train::stored_config(folder);
+      if (resolved != nullptr) *resolved = *train::RunFolder{folder}.config();
     } catch (const Error& error) {
       return error.what();
     }
