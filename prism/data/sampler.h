@@ -49,10 +49,8 @@ class Sampler {
 
   int64_t sequence_tokens() const { return options_.context + 1; }
   int64_t batch_tokens() const { return options_.batch * sequence_tokens(); }
-  int64_t windows() const { return windows_; }                                    // sequences of an epoch
-  int64_t epoch(int64_t step) const { return step * options_.batch / windows_; }  // of the step's first sequence
-  int64_t start(int64_t sequence) const;  // position in the split of the sequence with that global index
-  const SamplerOptions& options() const { return options_; }
+  int64_t windows() const { return windows_; }  // sequences of an epoch
+  int64_t start(int64_t sequence) const;        // position in the split of the sequence with that global index
 
  private:
   struct Ring {

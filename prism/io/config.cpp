@@ -205,14 +205,6 @@ void Config::reset(std::string_view section) {
   if (section_of(table_->override_section()) == section) overrides_.clear();
 }
 
-void Config::overlay(const Config& other) {
-  if (table_ != other.table_) throw std::logic_error("overlay: the two configurations have different tables");
-  for (const auto& [key, setting] : other.given_) given_.insert_or_assign(key, setting);
-  for (const auto& [name, settings] : other.overrides_) {
-    for (const auto& [key, setting] : settings) overrides_[name].insert_or_assign(key, setting);
-  }
-}
-
 std::string Config::to_toml() const {
   std::string text;
   for (const auto& section : table_->sections()) {

@@ -55,8 +55,6 @@ class Config {
 
   void reset(std::string_view section);  // sets its keys to their defaults; removes overrides if they are in it
 
-  void overlay(const Config& other);  // takes every value that `other` was given, also its overrides; same table
-
   // Returns all values as TOML that reads back as the same configuration.
   std::string to_toml() const;
 

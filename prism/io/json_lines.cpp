@@ -63,17 +63,10 @@ Prefix prefix_up_to(std::string_view text, int64_t step, std::string_view where)
 JsonLinesWriter::JsonLinesWriter(FileDescriptor file, int64_t size, std::optional<int64_t> last_step)
     : file_(std::move(file)), size_(size), last_step_(last_step) {}
 
-JsonLinesWriter JsonLinesWriter::create(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (std::filesystem::exists(path, ignored)) {
-    throw Error(fmt::format("{}: already exists; resume it or choose another folder", path.string()));
-  }
-  return {FileDescriptor(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND), 0, std::nullopt};
-}
-
 JsonLinesWriter JsonLinesWriter::resume(const std::filesystem::path& path, int64_t step) {
   std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return create(path);
+  if (!std::filesystem::exists(path, ignored))
+    return {FileDescriptor(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND), 0, std::nullopt};
   int64_t size = 0;
   std::optional<int64_t> last_step;
   {

@@ -18,8 +18,6 @@ namespace prism::io {
 // survive a power failure. Numbers that are not finite are written as null, since JSON cannot express them.
 class JsonLinesWriter {
  public:
-  static JsonLinesWriter create(const std::filesystem::path& path);  // the file must not exist
-
   // Continues after `step`: cuts off an unfinished last line and all lines of later steps. Creates the file if it is
   // missing. Throws, and cuts nothing, if a finished line is no such object: the file is damaged.
   static JsonLinesWriter resume(const std::filesystem::path& path, int64_t step);

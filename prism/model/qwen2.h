@@ -86,7 +86,6 @@ class Qwen2 {
 
   // With true, activations of a layer are recomputed in the backward pass instead of kept. Gradients are bit-equal.
   void set_recompute(bool recompute) { recompute_ = recompute; }
-  bool recompute() const { return recompute_; }
 
   void set_compute_dtype(at::ScalarType dtype) { compute_dtype_ = dtype; }
   at::ScalarType compute_dtype() const { return compute_dtype_; }

@@ -27,7 +27,6 @@ class EventWriter {
  public:
   EventWriter(const std::filesystem::path& folder, int64_t first_step);
 
-  void scalar(std::string_view tag, int64_t step, double value) { scalars(step, {{std::string(tag), value}}); }
   void scalars(int64_t step, const Scalars& values);                         // one record; values are kept as float32
   void text(std::string_view tag, int64_t step, std::string_view markdown);  // valid UTF-8
   void sync() { file_.sync(); }

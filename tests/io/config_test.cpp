@@ -327,20 +327,6 @@ lr = 0.01)");
   EXPECT_EQ(config.real("optimizer.lr"), 0.02);
 }
 
-TEST(Config, OverlayTakesOnlyWhatTheOtherWasGiven) {
-  Config base(table());
-  Config other = base;
-  base.set("train.steps=5");
-  base.set("optimizer.lr=0.5");
-  other.set("train.steps=6");
-  other.set("compare.override.adamw.optimizer.lr=0.1");
-  base.overlay(other);
-  EXPECT_EQ(base.integer("train.steps"), 6);
-  EXPECT_EQ(base.real("optimizer.lr"), 0.5);
-  EXPECT_EQ(base.overridden("adamw").real("optimizer.lr"), 0.1);
-  EXPECT_THROW(base.overlay(Config(table())), std::logic_error);
-}
-
 TEST(Config, AssignChecksLikeTheUser) {
   Config config(table());
   config.assign("optimizer.lr", 1, "sweep");

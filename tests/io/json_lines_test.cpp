@@ -17,7 +17,7 @@ json line(int64_t step, double loss = 0.5) { return {{"step", step}, {"loss", lo
 
 TEST(JsonLines, ReadsBackWhatWasAppended) {
   const TemporaryFolder folder;
-  auto writer = JsonLinesWriter::create(folder / "m.jsonl");
+  auto writer = JsonLinesWriter::resume(folder / "m.jsonl", 0);
   writer.append(line(1, 0.1));
   writer.append({{"step", 1}, {"name", "naïve\n"}, {"loss", std::numeric_limits<double>::quiet_NaN()}});
   writer.append(line(2));
@@ -32,20 +32,14 @@ TEST(JsonLines, ReadsBackWhatWasAppended) {
 
 TEST(JsonLines, IsOnDiskLineByLine) {
   const TemporaryFolder folder;
-  auto writer = JsonLinesWriter::create(folder / "m.jsonl");
+  auto writer = JsonLinesWriter::resume(folder / "m.jsonl", 0);
   writer.append(line(1));
   EXPECT_EQ(read_file(folder / "m.jsonl"), "{\"loss\":0.5,\"step\":1}\n");
 }
 
-TEST(JsonLines, RefusesToOverwriteAFile) {
-  const TemporaryFolder folder;
-  write_file_atomically(folder / "m.jsonl", "{\"step\":1}\n");
-  EXPECT_TRUE(contains(message_of<Error>([&] { JsonLinesWriter::create(folder / "m.jsonl"); }), "already exists"));
-}
-
 TEST(JsonLines, RefusesObjectsWithoutStepAndStepsThatFall) {
   const TemporaryFolder folder;
-  auto writer = JsonLinesWriter::create(folder / "m.jsonl");
+  auto writer = JsonLinesWriter::resume(folder / "m.jsonl", 0);
   EXPECT_TRUE(contains(message_of<Error>([&] {
                          writer.append({{"loss", 1}});
                        }),
@@ -110,7 +104,7 @@ TEST(JsonLines, TakesBackAHalfWrittenLineWhenTheDiskIsFull) {
   const TemporaryFolder folder;
   const auto path = folder / "m.jsonl";
   const int status = in_child([&] {
-    auto writer = JsonLinesWriter::create(path);
+    auto writer = JsonLinesWriter::resume(path, 0);
     writer.append(line(1));
     limit_file_size(100);
     bool full = false;

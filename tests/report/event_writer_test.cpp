@@ -74,7 +74,7 @@ TEST(EventWriter, IsReadableAfterEveryCallWithoutAnyFlush) {
   const TemporaryFolder folder;
   EventWriter writer(folder.path(), 0);
   for (int64_t step = 0; step < 5; ++step) {
-    writer.scalar("loss", step, 1.0);
+    writer.scalars(step, {{"loss", 1.0}});
     EXPECT_EQ(records(writer.path()).size(), static_cast<size_t>(step + 3));
   }
 }
