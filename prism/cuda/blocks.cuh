@@ -1,12 +1,14 @@
 #pragma once
 
-// Helpers for kernels in which each block takes a piece of one of several arrays.
+// Helpers for the kernels of this folder and of prism/model: arrays of blocks, and sums over lanes and threads.
 
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
 
 namespace prism::cuda {
+
+constexpr int kWarp = 32;
 
 // The array that a block belongs to: the last one whose first block does not come after it.
 template <class FirstBlock>
@@ -17,6 +19,12 @@ __device__ int array_of_block(int arrays, int block, const FirstBlock& first_blo
     first_block(middle) <= block ? low = middle : high = middle - 1;
   }
   return low;
+}
+
+// The sum over a warp, in every lane.
+__device__ inline float warp_sum(float x) {
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(~0u, x, offset);
+  return x;
 }
 
 // The value of the lane `offset` lanes further on.
@@ -34,12 +42,12 @@ __device__ T from_lane_after(const T& mine, int offset) {
 // Merges the values of a block's threads with merge(T& a, const T& b), in a fixed order. Valid in thread 0.
 template <int Threads, class T, class Merge>
 __device__ T merged_in_block(T mine, const Merge& merge) {
-  __shared__ T warps[Threads / 32];
-  for (int offset = 16; offset > 0; offset /= 2) merge(mine, from_lane_after(mine, offset));
-  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = mine;
+  __shared__ T warps[Threads / kWarp];
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) merge(mine, from_lane_after(mine, offset));
+  if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = mine;
   __syncthreads();
   if (threadIdx.x == 0) {
-    for (int w = 1; w < Threads / 32; ++w) merge(mine, warps[w]);
+    for (int w = 1; w < Threads / kWarp; ++w) merge(mine, warps[w]);
   }
   return mine;
 }

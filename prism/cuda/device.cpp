@@ -4,6 +4,8 @@
 
 #include <stdexcept>
 
+#include "prism/cuda/steps.h"
+
 namespace prism::cuda {
 namespace {
 
@@ -12,6 +14,19 @@ void check(cudaError_t error) {
 }
 
 }  // namespace
+
+bool available(int device) {
+  int major = 0;
+  return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 8;
+}
+
+bool is_capturing(void* stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) == cudaSuccess &&
+         status != cudaStreamCaptureStatusNone;
+}
+
+const char* error_text(int error) { return cudaGetErrorString(static_cast<cudaError_t>(error)); }
 
 std::string device_name(int device) {
   cudaDeviceProp properties{};

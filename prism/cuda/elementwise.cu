@@ -1,8 +1,8 @@
 // Adam, AdaGrad and RMSprop over many parameters at once: one read and one write of everything.
 
 #include "prism/cuda/blocks.cuh"
-#include "prism/cuda/epilogue.cuh"
 #include "prism/cuda/signal.h"
+#include "prism/cuda/weight_update.cuh"
 
 namespace prism::cuda {
 namespace {
@@ -25,16 +25,16 @@ struct Launch {
 // The values that all elements of one parameter share.
 struct Common {
   float grad_factor, coupled_decay;
-  Write write;
+  DecayAndRate factors;
   float correction1, correction2;  // Adam: 1 − β₁ᵗ and √(1 − β₂ᵗ); AdaGrad: 1 + (t−1)·lr_decay in the first
 };
 
 __device__ Common read_common(const Launch& launch, const Vector& vector) {
-  Common common{launch.maximize ? -1.f : 1.f, 0, read_write(launch.rates), 1, 1};
+  Common common{launch.maximize ? -1.f : 1.f, 0, decay_and_rate(launch.rates), 1, 1};
   if (launch.grad_scale != nullptr) common.grad_factor /= *launch.grad_scale;
   if (launch.rule.couples_decay) {
     common.coupled_decay = launch.rates.weight_decay;
-    common.write.keep = 1;
+    common.factors.keep = 1;
   }
   if (launch.rule.kind == Elementwise::Adam) {
     const double t = *vector.step;
@@ -96,7 +96,7 @@ __device__ void step_elements(const Launch& launch, const Vector& vector, const 
     float now[3] = {state[0].x[k], state[1].x[k], state[2].x[k]};
     const float gradient = fmaf(common.coupled_decay, rounded, to_float(g.x[k]) * common.grad_factor);
     const float U = direction<Kind>(gradient, now, has, launch.rule, common);
-    master.x[k] = updated(vector.master != nullptr ? current_master(master.x[k], w.x[k]) : rounded, U, common.write);
+    master.x[k] = updated(vector.master != nullptr ? current_master(master.x[k], w.x[k]) : rounded, U, common.factors);
     w.x[k] = from_float<T>(master.x[k]);
     for (int s = 0; s < 3; ++s) state[s].x[k] = now[s];
   }

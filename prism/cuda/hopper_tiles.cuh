@@ -3,7 +3,7 @@
 // How the product kernel for compute capability 9.0 divides its work into tiles, loads their operands to shared memory
 // and multiplies them. Part of product_hopper.cu.
 
-#include "prism/cuda/epilogue.cuh"
+#include "prism/cuda/weight_update.cuh"
 #include "prism/cuda/hopper.cuh"
 
 namespace prism::cuda {

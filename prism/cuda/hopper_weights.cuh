@@ -46,8 +46,8 @@ struct Weights {
   // Writes W ← (1 − lr·λ)W − lr·scale·u for a slice in shared memory; u is in the order of the sums. If S is wider than
   // T, the slice holds masters.
   template <class S>
-  __device__ __forceinline__ void update_slice(const uint32_t (&u)[8], float scale, const Write& write, int row0,
-                                               int column0, uint8_t* slice) const {
+  __device__ __forceinline__ void update_slice(const uint32_t (&u)[8], float scale, const DecayAndRate& factors,
+                                               int row0, int column0, uint8_t* slice) const {
     constexpr bool kMasters = sizeof(S) > sizeof(T);
     const Place mine = place();
     const auto row_of = [&](int i) { return mine.row + 8 * (i % 2); };
@@ -70,7 +70,7 @@ struct Weights {
         Two<S>& w = two_at<S>(slice, row_of(i), column_of(i));
         float x = to_float(w.x), y = to_float(w.y);
         if constexpr (kMasters) x = current_master(x, copies[i - first].x), y = current_master(y, copies[i - first].y);
-        x = updated(x, scale * two.x, write), y = updated(y, scale * two.y, write);
+        x = updated(x, scale * two.x, factors), y = updated(y, scale * two.y, factors);
         w = {from_float<S>(x), from_float<S>(y)};
         if constexpr (kMasters) {
           if (inside(i)) copy_of(i)[0] = from_float<T>(x), copy_of(i)[1] = from_float<T>(y);
@@ -79,8 +79,8 @@ struct Weights {
     }
   }
   // The same in device memory, for matrices that the copy engine cannot access.
-  __device__ __forceinline__ void update_directly(const uint32_t (&u)[8], float scale, const Write& write, int row0,
-                                                  int column0) const {
+  __device__ __forceinline__ void update_directly(const uint32_t (&u)[8], float scale, const DecayAndRate& factors,
+                                                  int row0, int column0) const {
     const Place mine = place();
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
@@ -89,7 +89,7 @@ struct Weights {
       const int64_t here = offset(row, column);
       const float2 two = unpacked(u[i / 2]);
       const float w = updated(master != nullptr ? current_master(master[here], W[here]) : to_float(W[here]),
-                              scale * (i % 2 == 0 ? two.x : two.y), write);
+                              scale * (i % 2 == 0 ? two.x : two.y), factors);
       if (master != nullptr) master[here] = w;
       W[here] = from_float<T>(w);
     }
@@ -105,7 +105,7 @@ struct Weights {
 constexpr int kPartsOfUpdate = kSlices + 1;
 template <class T>
 __device__ __forceinline__ void update_part(const Pairs& pairs, int part, const Parameters<Result::Weights>& parameters,
-                                            const Part& tile, const Write& write, Shared& shared, int group) {
+                                            const Part& tile, const DecayAndRate& factors, Shared& shared, int group) {
   if (tile.stack < 0) return;
   const Stack& stack = parameters.launch.stacks[tile.stack];
   const CUtensorMap* map = &parameters.weights[stack.epilogue.first + tile.matrix];
@@ -119,11 +119,11 @@ __device__ __forceinline__ void update_part(const Pairs& pairs, int part, const 
       for (int i = 0; i < 8; ++i) u[i] = slice % 2 == 0 ? pairs[16 * s + i] : pairs[16 * s + 8 + i];
     });
     const float scale = stack.epilogue.scale / kHeld;
-    if (!mapped) return weights.update_directly(u, scale, write, tile.row0, column0);
+    if (!mapped) return weights.update_directly(u, scale, factors, tile.row0, column0);
     uint8_t* place = shared.strips[group][slice % 2];
     hopper::barrier_wait(&shared.arrived[group][slice % 2], slice / 2 % 2);
-    weights.master != nullptr ? weights.template update_slice<float>(u, scale, write, tile.row0, column0, place)
-                              : weights.template update_slice<T>(u, scale, write, tile.row0, column0, place);
+    weights.master != nullptr ? weights.template update_slice<float>(u, scale, factors, tile.row0, column0, place)
+                              : weights.template update_slice<T>(u, scale, factors, tile.row0, column0, place);
     hopper::store_fence();
     hopper::named_barrier(1 + group, kGroup);
     if (leads) {
@@ -146,7 +146,7 @@ __device__ __forceinline__ void update_tiles(const Parameters<Result::Weights>& 
                                              int rank) {
   const Launch& launch = parameters.launch;
   const bool applied = applies(launch.rates.apply);
-  const Write write = read_write(launch.rates);
+  const DecayAndRate factors = decay_and_rate(launch.rates);
   Ring ring;
   Pairs pairs;
   Part finished;
@@ -158,7 +158,7 @@ __device__ __forceinline__ void update_tiles(const Parameters<Result::Weights>& 
     float sums[128];
     multiply<A_down, B_down>(
         sums, kStrips, more ? stack.depths[0] + stack.depths[1] : 0, group, shared, ring, kPartsOfUpdate,
-        [&](int part) { update_part<T>(pairs, part, parameters, finished, write, shared, group); });
+        [&](int part) { update_part<T>(pairs, part, parameters, finished, factors, shared, group); });
     if (!more) break;
     if (!applied) continue;
     const float alpha = kHeld * read_factors(stack, tile.matrix).alpha;

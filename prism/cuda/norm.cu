@@ -7,7 +7,7 @@
 namespace prism::cuda {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 
 __device__ double block_sum(double mine) {
   return merged_in_block<kThreads>(mine, [](double& a, double b) { a += b; });
@@ -16,7 +16,7 @@ __device__ double block_sum(double mine) {
 // A lane's part of the sum of squares of a row up to the diagonal; squares left of the diagonal count twice.
 __device__ float squares_of_row(const __half* row, int diagonal) {
   float sum = 0;
-  for (int column = threadIdx.x % 32 * 8; column <= diagonal; column += 32 * 8) {
+  for (int column = threadIdx.x % kWarp * 8; column <= diagonal; column += kWarp * 8) {
     const uint4 eight = *reinterpret_cast<const uint4*>(row + column);
     const auto* values = reinterpret_cast<const __half*>(&eight);
 #pragma unroll
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kThreads) squares_kernel(const __grid_constant
   const int first = (static_cast<int>(blockIdx.x) - matrix.first_block) * kRowsOfSquares;
   const int end = min(first + kRowsOfSquares, matrix.k);
   double mine = 0;
-  for (int row = first + static_cast<int>(threadIdx.x) / 32; row < end; row += kWarps)
+  for (int row = first + static_cast<int>(threadIdx.x) / kWarp; row < end; row += kWarps)
     mine += squares_of_row(matrix.A + static_cast<int64_t>(row) * matrix.pitch, row);
   const double sum = block_sum(mine);
   if (threadIdx.x == 0) launch.squares[blockIdx.x] = sum;

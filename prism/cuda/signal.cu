@@ -2,7 +2,7 @@
 // depends on the largest magnitude.
 
 #include "prism/cuda/blocks.cuh"
-#include "prism/cuda/epilogue.cuh"
+#include "prism/cuda/weight_update.cuh"
 #include "prism/cuda/signal.h"
 
 namespace prism::cuda {

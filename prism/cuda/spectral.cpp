@@ -1,171 +1,17 @@
-// The spectral step: matrices are processed in chunks whose operands fit the workspace. Each chunk goes through
+// The spectral step. Each chunk of matrices goes through
 //   measure → advance (M, T, D) → Gram R (→ its norm) → iteration Q → W ← (1 − lr·λ)W − lr·scale·TQ
 // with all its shapes in one launch if the kernels allow it.
 
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <map>
-#include <tuple>
 
-#include "prism/cuda/iteration.h"
+#include "prism/cuda/chunks.h"
 #include "prism/cuda/norm.h"
 #include "prism/cuda/product.h"
-#include "prism/cuda/signal.h"
 
 namespace prism::cuda {
 namespace {
-
-constexpr int64_t kChunkBytes = int64_t{2} << 30;  // enough matrices of any size to keep every multiprocessor busy
-constexpr int64_t kAlignment = 256;
-constexpr int64_t kPairsOfProcessors = 66;  // of an H100 or H200; elsewhere the cut is merely another
-
-int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
-int pitch_of(int64_t columns) { return static_cast<int>((columns + 7) / 8 * 8); }
-
-int64_t gram_side(const MatrixStack& stack) {
-  if (stack.stacked) return 2 * stack.m;
-  return stack.left ? stack.m : stack.n;
-}
-
-// Elements from one matrix's operand T to the next. With `stacked`, D lies under T: one operand of 2m rows.
-int64_t operand_stride(const MatrixStack& stack) { return (stack.stacked ? 2 : 1) * stack.m * pitch_of(stack.n); }
-
-// A range of adjacent matrices of a stack.
-struct Segment {
-  const MatrixStack* stack;
-  size_t first, count;
-};
-using Chunk = std::vector<Segment>;
-
-int64_t operand_bytes(const MatrixStack& stack) {
-  return stack.m * pitch_of(stack.n) * static_cast<int64_t>(sizeof(__half));
-}
-int64_t buffer_bytes(int64_t k) { return k * pitch_of(k) * static_cast<int64_t>(sizeof(__half)); }
-
-int64_t matrix_bytes(const MatrixStack& stack) {
-  return 2 * operand_bytes(stack) + kBuffers * buffer_bytes(gram_side(stack));
-}
-
-int row_blocks(int64_t k) { return static_cast<int>((k + kRowsOfSquares - 1) / kRowsOfSquares); }
-
-// The number of 256×256 tiles of a symmetric k×k result. Tiles of the same k take equally long.
-int64_t tiles_of(const MatrixStack& stack) {
-  const int64_t rows = (gram_side(stack) + 255) / 256;
-  return rows * (rows + 1) / 2;
-}
-
-// Makes chunks of about equal size, cut where their tiles best fill the last round of the multiprocessors.
-std::vector<Chunk> make_chunks(const std::vector<MatrixStack>& stacks) {
-  struct One {
-    const MatrixStack* stack;
-    size_t index;
-  };
-  std::vector<One> all;
-  int64_t total = 0;
-  for (const auto& stack : stacks) {
-    for (size_t i = 0; i < stack.G.size(); ++i) all.push_back({&stack, i});
-    total += matrix_bytes(stack) * static_cast<int64_t>(stack.G.size());
-  }
-  const int64_t wanted = std::max<int64_t>(1, (total + kChunkBytes - 1) / kChunkBytes);
-  const int64_t limit = total / wanted + total / (4 * wanted) + 1;
-  std::vector<Chunk> chunks;
-  for (size_t begin = 0; begin < all.size();) {
-    size_t end = begin, best = begin;
-    double best_filled = 0;
-    int64_t bytes = 0, tiles = 0;
-    const auto fits = [&](const One& one) {
-      return end == begin || (bytes + matrix_bytes(*one.stack) <= limit && end - begin < kMaxMatrices &&
-                              one.stack->gradient == all[begin].stack->gradient);
-    };
-    while (end < all.size() && fits(all[end])) {
-      bytes += matrix_bytes(*all[end].stack);
-      tiles += tiles_of(*all[end].stack);
-      ++end;
-      const int64_t rounds = (tiles + kPairsOfProcessors - 1) / kPairsOfProcessors;
-      const double filled = static_cast<double>(tiles) / static_cast<double>(rounds * kPairsOfProcessors);
-      if (2 * bytes >= limit && filled >= best_filled) best_filled = filled, best = end;
-    }
-    if (end == all.size() || best == begin) best = end;
-    Chunk chunk;
-    for (; begin < best; ++begin) {
-      if (chunk.empty() || chunk.back().stack != all[begin].stack)
-        chunk.push_back({all[begin].stack, all[begin].index, 0});
-      ++chunk.back().count;
-    }
-    chunks.push_back(std::move(chunk));
-  }
-  return chunks;
-}
-
-// The layout of a chunk's scratch memory in the workspace. Without memory it only computes the size.
-class Layout {
- public:
-  Layout(const Chunk& chunk, bool noisy, void* workspace) : memory_(static_cast<char*>(workspace)) {
-    for (const auto& segment : chunk) {
-      const auto& stack = *segment.stack;
-      const auto count = static_cast<int64_t>(segment.count);
-      T.push_back(take<__half>(operand_bytes(stack) * count * (stack.stacked ? 2 : 1)));
-      if (stack.stacked) {
-        D.push_back(memory_ == nullptr ? nullptr : T.back() + stack.m * pitch_of(stack.n));
-      } else {
-        D.push_back(noisy ? take<__half>(operand_bytes(stack) * count) : nullptr);
-      }
-      const int64_t k = gram_side(stack);
-      place.push_back(sides[k]);
-      sides[k] += static_cast<int>(count);
-      matrices += static_cast<int>(count);
-      blocks += static_cast<int>(count * ((stack.m * stack.n + kBlockElements - 1) / kBlockElements));
-    }
-    int first = 0;
-    for (const auto& [k, count] : sides) {
-      first_of[k] = first;
-      first += count;
-      norm_blocks += count * row_blocks(k);
-      auto& list = buffers[k];
-      for (int b = 0; b < kBuffers; ++b) list.push_back(take<__half>(buffer_bytes(k) * count));
-    }
-    squares = take<double>(norm_blocks * static_cast<int64_t>(sizeof(double)));
-    measures = take<Measure>(blocks * static_cast<int64_t>(sizeof(Measure)));
-    for (float** array : {&factors.T, &factors.D, &factors.gram_alpha, &factors.gram_beta, &factors.mean_alpha,
-                          &factors.mean_beta, &factors.update, &powers[0], &powers[1]}) {
-      *array = take<float>(matrices * static_cast<int64_t>(sizeof(float)));
-    }
-  }
-
-  Operand operand(const Chunk& chunk, size_t s, const std::vector<__half*>& of) const {
-    const auto& stack = *chunk[s].stack;
-    return {of[s], pitch_of(stack.n), operand_stride(stack)};
-  }
-  // Buffer b of all matrices with Gram side k, from matrix `first` on.
-  Operand buffer(int64_t k, int b, int first = 0) const {
-    const int64_t stride = k * pitch_of(k);
-    return {b == kNone ? nullptr : buffers.at(k)[b] + first * stride, pitch_of(k), stride};
-  }
-  __half* writable(int64_t k, int b, int first = 0) const { return const_cast<__half*>(buffer(k, b, first).data); }
-
-  std::vector<__half*> T, D;        // of each segment
-  std::vector<int> place;           // index of each segment's first matrix among those of its Gram side
-  std::map<int64_t, int> sides;     // Gram side → matrices
-  std::map<int64_t, int> first_of;  // Gram side → index of its first matrix in `powers`
-  std::map<int64_t, std::vector<__half*>> buffers;
-  int matrices = 0, blocks = 0, norm_blocks = 0;
-  Measure* measures = nullptr;
-  SignalFactors factors{};
-  double* squares = nullptr;
-  float* powers[2] = {};  // the factor missing in the iteration's A, and its square
-  int64_t bytes = 0;
-
- private:
-  template <class T>
-  T* take(int64_t size) {
-    char* here = memory_ == nullptr ? nullptr : memory_ + bytes;
-    bytes += aligned(size);
-    return reinterpret_cast<T*>(here);
-  }
-  char* memory_;
-};
 
 template <class T>
 T at_or_null(const std::vector<T>& list, size_t i) {
@@ -209,7 +55,7 @@ SignalLaunch signal_launch(const SpectralRule& rule, const StepScalars& scalars,
                                   .pitch = pitch_of(stack.n),
                                   .k = static_cast<int>(gram_side(stack)),
                                   .first_block = block};
-      block += static_cast<int>((stack.m * stack.n + kBlockElements - 1) / kBlockElements);
+      block += signal_blocks(stack);
     }
   }
   return launch;
@@ -294,7 +140,7 @@ NormLaunch norm_launch(const SpectralRule& rule, const Chunk& chunk, const Layou
                                   .pitch = pitch_of(k),
                                   .first_block = launch.blocks,
                                   .place = layout.first_of.at(k) + place};
-      launch.blocks += row_blocks(k);
+      launch.blocks += norm_blocks(k);
     }
   }
   return launch;
@@ -436,36 +282,6 @@ class ChunkStep {
 
 }  // namespace
 
-cudaError_t launch_products(const std::vector<Product>& products, const Pointers& pointers, const Rates& rates,
-                            int device, cudaStream_t stream) {
-  int major = 0;
-  cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  if (error != cudaSuccess) return error;
-  // One kernel for each layout of the operands and each type of weights.
-  std::map<std::tuple<bool, bool, Real>, std::vector<Product>> kinds;
-  for (const auto& product : products)
-    kinds[{product.A_down, product.B_down, product.epilogue.weight}].push_back(product);
-  for (const auto& [kind, list] : kinds) {
-    for (size_t first = 0; first < list.size() && error == cudaSuccess; first += kMaxProducts) {
-      const int count = static_cast<int>(std::min<size_t>(kMaxProducts, list.size() - first));
-      error = major == 9 ? launch_hopper(&list[first], count, pointers, rates, device, stream)
-                         : launch_portable(&list[first], count, pointers, rates, stream);
-    }
-  }
-  return error;
-}
-
-bool available(int device) {
-  int major = 0;
-  return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 8;
-}
-
-bool is_capturing(void* stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  return cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) == cudaSuccess &&
-         status != cudaStreamCaptureStatusNone;
-}
-
 int spectral_step(const SpectralRule& rule, const StepScalars& scalars, const std::vector<MatrixStack>& stacks,
                   const Allocate& allocate, int device, void* stream) {
   auto* cuda_stream = static_cast<cudaStream_t>(stream);
@@ -475,11 +291,14 @@ int spectral_step(const SpectralRule& rule, const StepScalars& scalars, const st
       if (counters.empty() || counters.back() != step) counters.push_back(step);
     }
   }
-  const auto chunks = make_chunks(stacks);
+  int processors = 0;
+  cudaError_t error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  if (error != cudaSuccess) return error;
+  const auto chunks = make_chunks(stacks, processors);
   int64_t bytes = 0;
   for (const auto& chunk : chunks) bytes = std::max(bytes, Layout(chunk, rule.noisy, nullptr).bytes);
   void* scratch = allocate(static_cast<size_t>(bytes));
-  cudaError_t error = launch_count(counters.data(), static_cast<int>(counters.size()), scalars.apply, cuda_stream);
+  error = launch_count(counters.data(), static_cast<int>(counters.size()), scalars.apply, cuda_stream);
   for (const auto& chunk : chunks) {
     if (error != cudaSuccess) break;
     ChunkStep step(rule, scalars, chunk, scratch, device, cuda_stream);
@@ -490,7 +309,5 @@ int spectral_step(const SpectralRule& rule, const StepScalars& scalars, const st
   }
   return error;
 }
-
-const char* error_text(int error) { return cudaGetErrorString(static_cast<cudaError_t>(error)); }
 
 }  // namespace prism::cuda

@@ -3,12 +3,15 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include "prism/cuda/blocks.cuh"
 #include "prism/model/kernels_cuda.h"
 
 // Helpers for the kernels of this folder: vector loads and stores, and launching.
 namespace prism::model::cuda {
 
-constexpr int kWarp = 32;
+using prism::cuda::kWarp;
+using prism::cuda::warp_sum;
+
 constexpr int kWarps = 8;  // warps of a block in which each warp has a row
 constexpr int kThreads = kWarp * kWarps;
 
@@ -63,11 +66,6 @@ __device__ inline float4 operator*(float4 a, float4 b) { return {a.x * b.x, a.y 
 __device__ inline float4 operator*(float4 a, float s) { return {a.x * s, a.y * s, a.z * s, a.w * s}; }
 __device__ inline float4 operator+(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
 __device__ inline float4 operator-(float4 a, float4 b) { return {a.x - b.x, a.y - b.y, a.z - b.z, a.w - b.w}; }
-
-__device__ inline float warp_sum(float x) {
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(~0u, x, offset);
-  return x;
-}
 
 inline unsigned blocks_for(int64_t items, unsigned threads) {
   return static_cast<unsigned>((items + threads - 1) / threads);

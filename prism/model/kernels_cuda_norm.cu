@@ -3,7 +3,9 @@
 namespace prism::model::cuda {
 namespace {
 
-constexpr int kPartBlocks = 792;  // at most; six for each of an H200's multiprocessors, in whole waves of 1, 2 or 3
+// The most parts of a sum over rows: six blocks for each of an H200's 132 multiprocessors, so whole waves of 1, 2 or 3
+// blocks. The same on every device, and so is the order of the sum.
+constexpr int64_t kMostParts = 6 * 132;
 
 // A row of 128·V numbers is held by one warp: lane l has V groups of four, at 4·(l + 32·i).
 template <int V>
@@ -153,7 +155,7 @@ int rms_norm(Target target, int64_t rows, int64_t width, const Norm& arguments) 
 
 int64_t parts_of(int64_t rows) {
   const int64_t blocks = (rows + kWarps - 1) / kWarps;
-  return blocks < kPartBlocks ? blocks : kPartBlocks;
+  return blocks < kMostParts ? blocks : kMostParts;
 }
 
 int rms_norm_backward(Target target, int64_t rows, int64_t width, const NormBackward& arguments) {

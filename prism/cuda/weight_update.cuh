@@ -1,6 +1,6 @@
 #pragma once
 
-// How both product kernels finish a sum.
+// Reads the scalars of a step, and updates weights and their float32 masters.
 
 #include <cuda_bf16.h>
 
@@ -16,11 +16,11 @@ __device__ inline double read(const Number& number) {
 __device__ inline bool applies(const bool* apply) { return apply == nullptr || *apply; }
 
 // keep = 1 − lr·λ and lr, as float32.
-struct Write {
+struct DecayAndRate {
   float keep, lr;
 };
 
-__device__ inline Write read_write(const Rates& rates) {
+__device__ inline DecayAndRate decay_and_rate(const Rates& rates) {
   const double lr = read(rates.lr);
   return {static_cast<float>(1 - lr * rates.weight_decay), static_cast<float>(lr)};
 }
@@ -57,6 +57,8 @@ __device__ inline float current_master(float master, T weight) {
 }
 
 // W ← keep·W − lr·u. 16-bit weights are rounded once, at the end.
-__device__ inline float updated(float W, float u, Write write) { return fmaf(-write.lr, u, write.keep * W); }
+__device__ inline float updated(float W, float u, DecayAndRate factors) {
+  return fmaf(-factors.lr, u, factors.keep * W);
+}
 
 }  // namespace prism::cuda

@@ -1,0 +1,129 @@
+#include "prism/cuda/chunks.h"
+
+#include <algorithm>
+
+#include "prism/cuda/norm.h"
+
+namespace prism::cuda {
+namespace {
+
+constexpr int64_t kChunkBytes = int64_t{2} << 30;  // enough matrices of any size to keep every multiprocessor busy
+constexpr int64_t kAlignment = 256;
+
+int64_t pieces(int64_t size, int64_t piece) { return (size + piece - 1) / piece; }
+
+int64_t operand_bytes(const MatrixStack& stack) {
+  return stack.m * pitch_of(stack.n) * static_cast<int64_t>(sizeof(__half));
+}
+int64_t buffer_bytes(int64_t k) { return k * pitch_of(k) * static_cast<int64_t>(sizeof(__half)); }
+
+int64_t matrix_bytes(const MatrixStack& stack) {
+  return 2 * operand_bytes(stack) + kBuffers * buffer_bytes(gram_side(stack));
+}
+
+// The number of 256×256 tiles of a symmetric k×k result. Tiles of the same k take equally long.
+int64_t tiles_of(const MatrixStack& stack) {
+  const int64_t rows = pieces(gram_side(stack), 256);
+  return rows * (rows + 1) / 2;
+}
+
+}  // namespace
+
+int pitch_of(int64_t columns) { return static_cast<int>(pieces(columns, 8) * 8); }
+
+int64_t gram_side(const MatrixStack& stack) {
+  if (stack.stacked) return 2 * stack.m;
+  return stack.left ? stack.m : stack.n;
+}
+
+// With `stacked`, D lies under T: one operand of 2m rows.
+int64_t operand_stride(const MatrixStack& stack) { return (stack.stacked ? 2 : 1) * stack.m * pitch_of(stack.n); }
+
+int signal_blocks(const MatrixStack& stack) { return static_cast<int>(pieces(stack.m * stack.n, kBlockElements)); }
+
+int norm_blocks(int64_t k) { return static_cast<int>(pieces(k, kRowsOfSquares)); }
+
+std::vector<Chunk> make_chunks(const std::vector<MatrixStack>& stacks, int processors) {
+  const int64_t pairs = std::max(1, processors / 2);
+  struct One {
+    const MatrixStack* stack;
+    size_t index;
+  };
+  std::vector<One> all;
+  int64_t total = 0;
+  for (const auto& stack : stacks) {
+    for (size_t i = 0; i < stack.G.size(); ++i) all.push_back({&stack, i});
+    total += matrix_bytes(stack) * static_cast<int64_t>(stack.G.size());
+  }
+  const int64_t wanted = std::max<int64_t>(1, pieces(total, kChunkBytes));
+  const int64_t limit = total / wanted + total / (4 * wanted) + 1;
+  std::vector<Chunk> chunks;
+  for (size_t begin = 0; begin < all.size();) {
+    size_t end = begin, best = begin;
+    double best_filled = 0;
+    int64_t bytes = 0, tiles = 0;
+    const auto fits = [&](const One& one) {
+      return end == begin || (bytes + matrix_bytes(*one.stack) <= limit && end - begin < kMaxMatrices &&
+                              one.stack->gradient == all[begin].stack->gradient);
+    };
+    while (end < all.size() && fits(all[end])) {
+      bytes += matrix_bytes(*all[end].stack);
+      tiles += tiles_of(*all[end].stack);
+      ++end;
+      const int64_t rounds = pieces(tiles, pairs);
+      const double filled = static_cast<double>(tiles) / static_cast<double>(rounds * pairs);
+      if (2 * bytes >= limit && filled >= best_filled) best_filled = filled, best = end;
+    }
+    if (end == all.size() || best == begin) best = end;
+    Chunk chunk;
+    for (; begin < best; ++begin) {
+      if (chunk.empty() || chunk.back().stack != all[begin].stack)
+        chunk.push_back({all[begin].stack, all[begin].index, 0});
+      ++chunk.back().count;
+    }
+    chunks.push_back(std::move(chunk));
+  }
+  return chunks;
+}
+
+template <class T>
+T* Layout::take(int64_t size) {
+  char* here = memory_ == nullptr ? nullptr : memory_ + bytes;
+  bytes += pieces(size, kAlignment) * kAlignment;
+  return reinterpret_cast<T*>(here);
+}
+
+Layout::Layout(const Chunk& chunk, bool noisy, void* scratch) : memory_(static_cast<char*>(scratch)) {
+  for (const auto& segment : chunk) {
+    const auto& stack = *segment.stack;
+    const auto count = static_cast<int64_t>(segment.count);
+    T.push_back(take<__half>(operand_bytes(stack) * count * (stack.stacked ? 2 : 1)));
+    if (stack.stacked) {
+      D.push_back(memory_ == nullptr ? nullptr : T.back() + stack.m * pitch_of(stack.n));
+    } else {
+      D.push_back(noisy ? take<__half>(operand_bytes(stack) * count) : nullptr);
+    }
+    const int64_t k = gram_side(stack);
+    place.push_back(sides[k]);
+    sides[k] += static_cast<int>(count);
+    matrices += static_cast<int>(count);
+    blocks += static_cast<int>(count) * signal_blocks(stack);
+  }
+  int first = 0;
+  int64_t square_blocks = 0;
+  for (const auto& [k, count] : sides) {
+    first_of[k] = first;
+    first += count;
+    square_blocks += count * norm_blocks(k);
+    auto& list = buffers[k];
+    for (int b = 0; b < kBuffers; ++b) list.push_back(take<__half>(buffer_bytes(k) * count));
+  }
+  squares = take<double>(square_blocks * static_cast<int64_t>(sizeof(double)));
+  measures = take<Measure>(blocks * static_cast<int64_t>(sizeof(Measure)));
+  for (float** array : {&factors.T, &factors.D, &factors.gram_alpha, &factors.gram_beta, &factors.mean_alpha,
+                        &factors.mean_beta, &factors.update, &powers[0], &powers[1]}) {
+    *array = take<float>(matrices * static_cast<int64_t>(sizeof(float)));
+  }
+}
+
+}  // namespace prism::cuda

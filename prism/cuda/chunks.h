@@ -1,0 +1,65 @@
+#pragma once
+
+// The matrices of a step are processed in chunks whose operands fit the scratch memory.
+
+#include <map>
+#include <vector>
+
+#include "prism/cuda/iteration.h"
+#include "prism/cuda/signal.h"
+
+namespace prism::cuda {
+
+int pitch_of(int64_t columns);                     // elements from row to row of an operand with so many columns
+int64_t gram_side(const MatrixStack& stack);       // k of its k×k Gram matrices
+int64_t operand_stride(const MatrixStack& stack);  // elements from one matrix's operand T to the next
+int signal_blocks(const MatrixStack& stack);       // blocks that read one matrix
+int norm_blocks(int64_t k);                        // blocks that read one k×k Gram matrix
+
+// A range of adjacent matrices of a stack.
+struct Segment {
+  const MatrixStack* stack;
+  size_t first, count;
+};
+using Chunk = std::vector<Segment>;
+
+// Makes chunks of about equal size, cut where their tiles best fill the last round of the device's multiprocessors, of
+// which two share a tile.
+std::vector<Chunk> make_chunks(const std::vector<MatrixStack>& stacks, int processors);
+
+// The layout of a chunk's scratch memory. Without memory it only computes the size.
+class Layout {
+ public:
+  Layout(const Chunk& chunk, bool noisy, void* scratch);
+
+  Operand operand(const Chunk& chunk, size_t s, const std::vector<__half*>& of) const {
+    const auto& stack = *chunk[s].stack;
+    return {of[s], pitch_of(stack.n), operand_stride(stack)};
+  }
+  // Buffer b of all matrices with Gram side k, from matrix `first` on.
+  Operand buffer(int64_t k, int b, int first = 0) const {
+    const int64_t stride = k * pitch_of(k);
+    return {b == kNone ? nullptr : buffers.at(k)[b] + first * stride, pitch_of(k), stride};
+  }
+  __half* writable(int64_t k, int b, int first = 0) const { return const_cast<__half*>(buffer(k, b, first).data); }
+
+  std::vector<__half*> T, D;        // of each segment
+  std::vector<int> place;           // index of each segment's first matrix among those of its Gram side
+  std::map<int64_t, int> sides;     // Gram side → matrices
+  std::map<int64_t, int> first_of;  // Gram side → index of its first matrix in `powers`
+  std::map<int64_t, std::vector<__half*>> buffers;
+  int matrices = 0, blocks = 0;
+  Measure* measures = nullptr;
+  SignalFactors factors{};
+  double* squares = nullptr;
+  float* powers[2] = {};  // the factor missing in the iteration's A, and its square
+  int64_t bytes = 0;
+
+ private:
+  template <class T>
+  T* take(int64_t size);
+
+  char* memory_;
+};
+
+}  // namespace prism::cuda
