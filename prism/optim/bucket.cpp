@@ -2,6 +2,7 @@
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 
@@ -39,28 +40,110 @@ std::string who(const Options& options, const std::string& parameter) {
   return options.name() + ": '" + parameter + "'";
 }
 
+// A part of a parameter that is optimized separately, as a view of what this process holds of it.
+struct Part {
+  Tensor tensor;
+  LayoutPtr layout = {};  // null: its matrices are whole
+  int64_t first = 0;      // its first row
+};
+
+// Returns true if matrices are cut, and not only the dimensions that count them.
+bool cuts_matrices(const Layout& layout, const Folding& folding) {
+  const auto dimensions = static_cast<int64_t>(layout.shape.size());
+  for (int64_t d = rows_dimension(dimensions, folding); d < dimensions; ++d) {
+    if (layout.is_cut(d)) return true;
+  }
+  return false;
+}
+
+// The parts of a parameter: one, or one per entry of `split` along the rows.
+std::vector<Part> parts_of(const Tensor& parameter, const LayoutPtr& layout, const std::optional<Folding>& folding,
+                           const std::string& who) {
+  if (!folding) return {{parameter}};
+  check_matrix(layout ? at::IntArrayRef(layout->shape) : parameter.sizes(), *folding, who);
+  const LayoutPtr cut = layout && cuts_matrices(*layout, *folding) ? layout : nullptr;
+  if (folding->split.empty()) return {{parameter, cut}};
+  const int64_t rows = rows_dimension(parameter.dim(), *folding);
+  std::vector<Part> parts;
+  int64_t begin = 0, first = 0;
+  for (const int64_t length : folding->split) {
+    const LayoutPtr own = cut ? std::make_shared<const Layout>(cut->part(rows, begin, length)) : nullptr;
+    const int64_t here = own ? own->here().size[rows] : length;
+    parts.push_back({parameter.narrow(rows, first, here), own, first});
+    begin += length;
+    first += here;
+  }
+  return parts;
+}
+
+bool is_same(const LayoutPtr& a, const LayoutPtr& b) { return a == b || (a && b && *a == *b); }
+
 // On the host a stack stays below 32 MiB. Above that, glibc's malloc maps and zeroes fresh pages for every temporary.
-bool is_full(const Bucket& bucket, const Tensor& part) {
+bool is_full(const Bucket& bucket, const Part& part) {
   constexpr int64_t kLargestStack = int64_t{24} << 20;
-  const int64_t elements = static_cast<int64_t>(bucket.entries.size() + 1) * part.numel();
-  return part.is_cpu() && elements * static_cast<int64_t>(sizeof(float)) > kLargestStack;
+  const int64_t size = part.layout ? c10::multiply_integers(part.layout->shape) : part.tensor.numel();
+  const int64_t elements = static_cast<int64_t>(bucket.entries.size() + 1) * size;
+  return part.tensor.is_cpu() && elements * static_cast<int64_t>(sizeof(float)) > kLargestStack;
+}
+
+Tensor initial_stack(const Options& options, const Bucket& bucket, const Field& field, int64_t count) {
+  std::vector<int64_t> sizes = {count};
+  sizes.insert(sizes.end(), field.shape.begin(), field.shape.end());
+  const auto type = field_type(field.storage, options, bucket.type);
+  return at::full(sizes, field.initial, at::TensorOptions().dtype(type).device(bucket.device));
 }
 
 State make_state(const Options& options, const Bucket& bucket, const std::vector<Tensor>& weights) {
-  const auto stack = [&](const std::vector<int64_t>& shape, at::ScalarType type, double value) {
-    std::vector<int64_t> sizes = {static_cast<int64_t>(bucket.entries.size())};
-    sizes.insert(sizes.end(), shape.begin(), shape.end());
-    return at::full(sizes, value, at::TensorOptions().dtype(type).device(bucket.device));
-  };
   State state;
-  for (const auto& field : options.fields(bucket.shape)) {
-    state.add(field.name, stack(field.shape, field_type(field.storage, options, bucket.type), field.initial));
+  for (const auto& field : fields_here(options, bucket)) {
+    state.add(field.name, initial_stack(options, bucket, field, static_cast<int64_t>(bucket.entries.size())));
   }
   if (has_master(options, bucket)) state.add("master", stacked(weights, bucket.shape, at::kFloat).clone());
   return state;
 }
 
 }  // namespace
+
+std::vector<int64_t> whole_shape(const Options& options, const Bucket& bucket) {
+  return bucket.layout ? working_shape(bucket.layout->shape, options.folding()) : bucket.shape;
+}
+
+std::vector<Field> fields_here(const Options& options, const Bucket& bucket) {
+  auto fields = options.fields(whole_shape(options, bucket));
+  if (!bucket.layout) return fields;
+  std::erase_if(fields, [](const Field& field) { return !field.in_operands; });
+  for (auto& field : fields) {
+    if (!field.shape.empty()) field.shape = bucket.shape;
+  }
+  return fields;
+}
+
+std::vector<Field> fields_of_owner(const Options& options, const Bucket& bucket) {
+  if (!bucket.layout) return {};
+  auto fields = options.fields(whole_shape(options, bucket));
+  std::erase_if(fields, [](const Field& field) { return field.in_operands; });
+  return fields;
+}
+
+void make_owned_state(const Options& options, Bucket& bucket) {
+  bucket.owned = {};
+  const auto count = std::count_if(bucket.entries.begin(), bucket.entries.end(),
+                                   [&](const Bucket::Entry& entry) { return bucket.is_owned_here(entry); });
+  for (const auto& field : fields_of_owner(options, bucket))
+    bucket.owned.add(field.name, initial_stack(options, bucket, field, count));
+}
+
+LayoutPtr layout_of(const std::vector<LayoutPtr>& layouts, size_t parameter) {
+  return layouts.empty() ? nullptr : layouts.at(parameter);
+}
+
+Tensor part_here(const Tensor& value, const LayoutPtr& layout, const Bucket& bucket, const Tensor& target) {
+  if (!layout || value.sizes() == target.sizes()) return value;
+  if (bucket.layout && target.sizes() == at::IntArrayRef(bucket.shape) &&
+      value.numel() == c10::multiply_integers(bucket.layout->shape))
+    return bucket.layout->here().of(value.reshape(bucket.layout->shape)).reshape(bucket.shape);
+  return cut(value, *layout, target.sizes());
+}
 
 at::ScalarType compute_type(const Options& options, at::ScalarType weights) {
   return weights == at::kDouble || options.state_dtype() == StateType::Float64 ? at::kDouble : at::kFloat;
@@ -77,7 +160,7 @@ Bucket single(const Bucket& bucket, size_t i) {
 }
 
 std::vector<Bucket> make_buckets(const Options& options, const std::vector<Tensor>& parameters,
-                                 const std::vector<std::string>& names) {
+                                 const std::vector<std::string>& names, const std::vector<LayoutPtr>& layouts) {
   const auto folding = options.folding();
   std::vector<Bucket> buckets;
   std::vector<std::vector<Tensor>> weights;
@@ -86,20 +169,21 @@ std::vector<Bucket> make_buckets(const Options& options, const std::vector<Tenso
     const auto label = who(options, names[p]);
     TORCH_CHECK(at::isFloatingType(parameter.scalar_type()), label, " must hold real floating-point numbers, got ",
                 parameter.scalar_type());
-    const auto parts = parts_of(parameter, folding, label);
+    const auto parts = parts_of(parameter, layout_of(layouts, p), folding, label);
     for (size_t k = 0; k < parts.size(); ++k) {
-      const auto shape = working_shape(parts[k], folding, label);
+      const auto& part = parts[k];
+      const auto shape = working_shape(part.tensor.sizes(), folding);
       auto bucket = std::find_if(buckets.begin(), buckets.end(), [&](const Bucket& b) {
         return b.shape == shape && b.type == parameter.scalar_type() && b.device == parameter.device() &&
-               !is_full(b, parts[k]);
+               is_same(b.layout, part.layout) && !is_full(b, part);
       });
       if (bucket == buckets.end()) {
-        buckets.push_back({{}, shape, parameter.scalar_type(), parameter.device(), {}});
+        buckets.push_back({{}, shape, parameter.scalar_type(), parameter.device(), {}, part.layout});
         weights.emplace_back();
         bucket = std::prev(buckets.end());
       }
-      bucket->entries.push_back({p, parts.size() > 1 ? static_cast<int64_t>(k) : -1});
-      weights[bucket - buckets.begin()].push_back(parts[k]);
+      bucket->entries.push_back({p, parts.size() > 1 ? static_cast<int64_t>(k) : -1, part.first});
+      weights[bucket - buckets.begin()].push_back(part.tensor);
     }
   }
   for (size_t b = 0; b < buckets.size(); ++b) buckets[b].state = make_state(options, buckets[b], weights[b]);
@@ -107,31 +191,34 @@ std::vector<Bucket> make_buckets(const Options& options, const std::vector<Tenso
 }
 
 void check_parts(const Bucket& bucket, const Options& options, const std::vector<Tensor>& parameters,
-                 const std::vector<std::string>& names) {
+                 const std::vector<std::string>& names, const std::vector<LayoutPtr>& layouts) {
   const auto folding = options.folding();
   for (const auto& entry : bucket.entries) {
     const Tensor& parameter = parameters.at(entry.parameter);
     if (entry.part < 0 && (!folding || folding->split.empty()) && parameter.sizes() == at::IntArrayRef(bucket.shape))
       continue;
     const auto label = who(options, names.at(entry.parameter));
-    const auto parts = parts_of(parameter, folding, label);
+    const auto parts = parts_of(parameter, layout_of(layouts, entry.parameter), folding, label);
     const auto part = std::max<int64_t>(entry.part, 0);
     TORCH_CHECK((entry.part >= 0) == (parts.size() > 1) && part < static_cast<int64_t>(parts.size()) &&
-                    working_shape(parts[part], folding, label) == bucket.shape,
+                    working_shape(parts[part].tensor.sizes(), folding) == bucket.shape &&
+                    is_same(parts[part].layout, bucket.layout),
                 label, " must keep parts of shape ", at::IntArrayRef(bucket.shape),
                 ", for which its state was created; set split and fold when you create the optimizer");
   }
 }
 
 bool has_state(const Bucket& bucket, const Options& options) {
-  size_t count = 0;
-  for (const auto& field : options.fields(bucket.shape)) {
-    const Tensor stack = bucket.state[field.name];
-    if (!stack.defined() || stack.dim() == 0 || stack.sizes().slice(1) != at::IntArrayRef(field.shape)) return false;
-    ++count;
-  }
+  const auto holds = [](const State& state, const std::vector<Field>& fields) {
+    return std::all_of(fields.begin(), fields.end(), [&](const Field& field) {
+      const Tensor stack = state[field.name];
+      return stack.defined() && stack.dim() > 0 && stack.sizes().slice(1) == at::IntArrayRef(field.shape);
+    });
+  };
+  const auto here = fields_here(options, bucket), owned = fields_of_owner(options, bucket);
   const bool master = has_master(options, bucket);
-  return master == bucket.state["master"].defined() && bucket.state.size() == count + (master ? 1 : 0);
+  return holds(bucket.state, here) && holds(bucket.owned, owned) && master == bucket.state["master"].defined() &&
+         bucket.state.size() == here.size() + (master ? 1 : 0) && bucket.owned.size() == owned.size();
 }
 
 std::vector<Tensor> parts_of(const Options& options, const Bucket& bucket, const std::vector<Tensor>& tensors) {
@@ -140,7 +227,13 @@ std::vector<Tensor> parts_of(const Options& options, const Bucket& bucket, const
   parts.reserve(bucket.entries.size());
   for (const auto& entry : bucket.entries) {
     const Tensor& whole = tensors.at(entry.parameter);
-    parts.push_back(entry.part < 0 ? whole : parts_of(whole, folding, options.name()).at(entry.part));
+    if (entry.part < 0) {
+      parts.push_back(whole);
+      continue;
+    }
+    const int64_t rows = rows_dimension(whole.dim(), *folding);
+    const int64_t length = bucket.layout ? bucket.layout->here().size[rows] : folding->split.at(entry.part);
+    parts.push_back(whole.narrow(rows, entry.first, length));
   }
   return parts;
 }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <unordered_set>
 
 #include "prism/optim/cuda_step.h"
@@ -25,7 +26,7 @@ bool same_tensors(const std::vector<Tensor>& left, const std::vector<Tensor>& ri
 bool is_stale(const Engine::Group& group) {
   if (!same_tensors(group.known, group.parameters)) return true;
   for (const auto& bucket : group.buckets) {
-    check_parts(bucket, *group.options, group.parameters, group.names);
+    check_parts(bucket, *group.options, group.parameters, group.names, group.layouts);
     if (!has_state(bucket, *group.options)) return true;
     for (const auto& entry : bucket.entries) {
       const Tensor& parameter = group.parameters[entry.parameter];
@@ -40,39 +41,32 @@ void take_over(std::vector<Bucket>& fresh, const Engine::Group& old, const std::
                const std::vector<std::string>& names) {
   std::map<std::pair<const void*, std::string>, Tensor> present;
   for (const auto& bucket : old.buckets) {
-    for (size_t i = 0; i < bucket.entries.size(); ++i) {
-      const auto& entry = bucket.entries[i];
-      for (const auto& [field, stack] : bucket.state) {
-        present[{old.known[entry.parameter].unsafeGetTensorImpl(), field_name(entry, field)}] =
-            stack[static_cast<int64_t>(i)];
-      }
-    }
+    each_field(bucket, [&](const Bucket::Entry& entry, const std::string& field, const Tensor& view) {
+      present[{old.known[entry.parameter].unsafeGetTensorImpl(), field_name(entry, field)}] = view;
+    });
   }
-  for (auto& bucket : fresh) {
-    for (size_t i = 0; i < bucket.entries.size(); ++i) {
-      const auto& entry = bucket.entries[i];
-      for (const auto& [field, stack] : bucket.state) {
-        const auto found = present.find({parameters[entry.parameter].unsafeGetTensorImpl(), field_name(entry, field)});
-        if (found == present.end()) continue;
-        const Tensor target = stack[static_cast<int64_t>(i)];
-        TORCH_CHECK_VALUE(found->second.sizes() == target.sizes(), "state '", found->first.second, "' of '",
-                          names[entry.parameter], "' is of shape ", found->second.sizes(),
-                          ", but its present options ask for ", target.sizes(),
-                          "; set options that change the shape of state when you create the optimizer");
-        target.copy_(found->second);
-      }
-    }
+  for (const auto& bucket : fresh) {
+    each_field(bucket, [&](const Bucket::Entry& entry, const std::string& field, const Tensor& target) {
+      const auto found = present.find({parameters[entry.parameter].unsafeGetTensorImpl(), field_name(entry, field)});
+      if (found == present.end()) return;
+      TORCH_CHECK_VALUE(found->second.sizes() == target.sizes(), "state '", found->first.second, "' of '",
+                        names[entry.parameter], "' is of shape ", found->second.sizes(),
+                        ", but its present options ask for ", target.sizes(),
+                        "; set options that change the shape of state when you create the optimizer");
+      target.copy_(found->second);
+    });
   }
 }
 
 }  // namespace
 
 void Engine::set_group(size_t index, const Options& options, const std::vector<Tensor>& parameters,
-                       const std::vector<std::string>& names) {
+                       const std::vector<std::string>& names, const std::vector<LayoutPtr>& layouts) {
   if (index >= groups_.size()) groups_.resize(index + 1);
   Group& group = groups_[index];
   group.options = &options;
   if (!same_tensors(group.parameters, parameters)) group.parameters = parameters;
+  if (group.layouts != layouts) group.layouts = layouts;
   if (group.names != names && !names.empty()) group.names = names;
 }
 
@@ -105,12 +99,28 @@ std::vector<size_t> Engine::make_state() {
   }
   if (stale.empty()) return stale;
   check_parameters();
+  if (!exchanges().empty()) {
+    // Before the first step nobody owns anything worth keeping: distribute all matrices anew.
+    if (!has_begun_) {
+      stale.resize(groups_.size());
+      std::iota(stale.begin(), stale.end(), size_t{0});
+    }
+    plan_is_checked_ = false;
+  }
+  std::vector<std::vector<Bucket>> fresh(groups_.size());
   for (const size_t g : stale) {
-    Group& group = groups_[g];
-    auto fresh = make_buckets(*group.options, group.parameters, group.names);
-    take_over(fresh, group, group.parameters, group.names);
-    group.buckets = std::move(fresh);
-    group.known = group.parameters;
+    const Group& group = groups_[g];
+    fresh[g] = make_buckets(*group.options, group.parameters, group.names, group.layouts);
+  }
+  if (!exchanges().empty()) {
+    std::vector<const Options*> options;
+    for (const auto& group : groups_) options.push_back(group.options);
+    choose_owners(fresh, options, /*keep=*/has_begun_);
+  }
+  for (const size_t g : stale) take_over(fresh[g], groups_[g], groups_[g].parameters, groups_[g].names);
+  for (const size_t g : stale) {
+    groups_[g].buckets = std::move(fresh[g]);
+    groups_[g].known = groups_[g].parameters;
   }
   for (const auto& group : groups_) {
     if (group.parameters.empty()) continue;
@@ -160,11 +170,9 @@ bool Engine::can_be_captured() const {
 std::vector<std::pair<std::string, Tensor>> Engine::state_of(size_t group, size_t parameter) const {
   std::vector<std::pair<std::string, Tensor>> views;
   for (const auto& bucket : groups_.at(group).buckets) {
-    for (size_t i = 0; i < bucket.entries.size(); ++i) {
-      if (bucket.entries[i].parameter != parameter) continue;
-      for (const auto& [field, stack] : bucket.state)
-        views.emplace_back(field_name(bucket.entries[i], field), stack[static_cast<int64_t>(i)]);
-    }
+    each_field(bucket, [&](const Bucket::Entry& entry, const std::string& field, const Tensor& view) {
+      if (entry.parameter == parameter) views.emplace_back(field_name(entry, field), view);
+    });
   }
   return views;
 }
@@ -172,15 +180,20 @@ std::vector<std::pair<std::string, Tensor>> Engine::state_of(size_t group, size_
 void Engine::reset_state(size_t group, size_t parameter) {
   at::NoGradGuard no_grad;
   const Group& here = groups_.at(group);
-  const auto fresh = make_buckets(*here.options, {here.parameters.at(parameter)}, {here.names.at(parameter)});
-  std::map<std::string, Tensor> initial;
-  for (const auto& bucket : fresh) {
-    for (size_t i = 0; i < bucket.entries.size(); ++i) {
-      for (const auto& [field, stack] : bucket.state)
-        initial[field_name(bucket.entries[i], field)] = stack[static_cast<int64_t>(i)];
-    }
+  for (const auto& bucket : here.buckets) {
+    std::map<std::string, double> initial;
+    for (const auto& field : here.options->fields(whole_shape(*here.options, bucket)))
+      initial[field.name] = field.initial;
+    each_field(bucket, [&](const Bucket::Entry& entry, const std::string& field, const Tensor& view) {
+      if (entry.parameter != parameter) return;
+      if (field != "master") {
+        view.fill_(initial.at(field));
+        return;
+      }
+      const Bucket one{{entry}, bucket.shape, bucket.type, bucket.device, {}, bucket.layout};
+      view.copy_(parts_of(*here.options, one, here.parameters).front().reshape(bucket.shape));
+    });
   }
-  for (auto& [field, view] : state_of(group, parameter)) view.copy_(initial.at(field));
 }
 
 std::vector<MatrixSpectrum> Engine::spectra(const Tensor& grad_scale) const {
@@ -190,7 +203,7 @@ std::vector<MatrixSpectrum> Engine::spectra(const Tensor& grad_scale) const {
   bool any_matrix = false;
   bool any_gradient = false;
   for (size_t g = 0; g < groups_.size(); ++g) {
-    const auto& [options, parameters, names, buckets, known, lr, gamma] = groups_[g];
+    const auto& [options, parameters, names, layouts, buckets, known, lr, gamma] = groups_[g];
     if (!options->takes_matrices()) continue;
     any_matrix |= !parameters.empty();
     for (auto& gradient : gradients[g]) {
@@ -198,6 +211,8 @@ std::vector<MatrixSpectrum> Engine::spectra(const Tensor& grad_scale) const {
       if (grad_scale.defined() && gradient.defined()) gradient = gradient / grad_scale.to(gradient.device());
     }
     for (const auto& bucket : buckets) {
+      TORCH_CHECK(!bucket.layout, "spectra: '", names[bucket.entries.front().parameter],
+                  "' is cut over several processes; inspect a run of one process");
       for (size_t i = 0; i < bucket.entries.size(); ++i) {
         const auto& entry = bucket.entries[i];
         if (!gradients[g][entry.parameter].defined()) continue;

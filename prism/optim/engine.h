@@ -43,6 +43,7 @@ class Engine {
     const Options* options = nullptr;
     std::vector<Tensor> parameters;
     std::vector<std::string> names;
+    std::vector<LayoutPtr> layouts;  // of the parameters, which are this process's parts; none if all are whole
     std::vector<Bucket> buckets;
     std::vector<Tensor> known;  // the parameters the buckets were made for
     // A scalar on the device, for `capturable`: given by a front end, or a copy of the option's value.
@@ -57,9 +58,13 @@ class Engine {
   Group& group(size_t index) { return groups_.at(index); }
 
   // Sets the parameters of group `index`, which may be one past the last. Parameters without a name are called
-  // parameter.<number>. The options must outlive the group or be replaced by another call.
+  // parameter.<number>. The options must outlive the group or be replaced by another call. `layouts` are those of
+  // parameters that are cut over several processes.
   void set_group(size_t index, const Options& options, const std::vector<Tensor>& parameters,
-                 const std::vector<std::string>& names);
+                 const std::vector<std::string>& names, const std::vector<LayoutPtr>& layouts = {});
+
+  // Sets the processes that skip a step together. Null: this process decides alone.
+  void set_guard(std::shared_ptr<Exchange> everyone) { everyone_ = std::move(everyone); }
   void resize(size_t groups) { groups_.resize(groups); }
 
   // Creates the state of parameters added since the last call, and follows those that moved, changed their type or were
@@ -82,8 +87,39 @@ class Engine {
   // The state of a parameter by field, as views: "momentum", or "split.0.momentum" for a part.
   std::vector<std::pair<std::string, Tensor>> state_of(size_t group, size_t parameter) const;
 
+  // Returns what belongs into a field of state_of(): the value, or this process's part of a whole one.
+  Tensor part_of_state(size_t group, size_t parameter, const std::string& name, const Tensor& value) const;
+
   // Resets the state of one parameter to its initial values.
   void reset_state(size_t group, size_t parameter);
+
+  // How a field of a parameter that is cut over several processes is kept: `shape` is that of the whole. With `apart` it
+  // is not cut as its parameter is; whole_state() puts it together on all processes of the parameter, which must call it
+  // together.
+  struct CutField {
+    std::string name;
+    std::vector<int64_t> shape;
+    bool apart;
+  };
+  std::vector<CutField> cut_fields(size_t group, size_t parameter) const;
+  Tensor whole_state(size_t group, size_t parameter, const std::string& name) const;
+
+  // Who shapes each matrix of the matrix rules.
+  struct PlanLine {
+    std::string name;
+    std::vector<int64_t> shape;  // of the whole
+    const Layout* layout;        // null: every process shapes the matrices that it holds
+    int64_t owner;               // −1 without a layout
+    double cost;                 // of shaping it
+    std::vector<int64_t> bytes;  // that each rank sends at a step, at most
+  };
+  std::vector<PlanLine> plan() const;
+
+  // Throws if the processes of a group have different plans. Does nothing if it was called since the plan last changed.
+  void check_plan();
+
+  // The bytes that this process has sent to others during steps.
+  int64_t bytes_sent() const;
 
   // The spectra of every matrix with a gradient, from the last step; gradients are divided by `grad_scale`.
   std::vector<MatrixSpectrum> spectra(const Tensor& grad_scale = {}) const;
@@ -102,12 +138,21 @@ class Engine {
   using Gradients = std::vector<std::vector<Tensor>>;  // of each group; undefined for a parameter without gradient
 
   Gradients collect() const;
+  void agree_on_presence(Gradients& gradients) const;
+  Tensor everywhere(const Tensor& ok) const;
+  std::vector<std::shared_ptr<Exchange>> exchanges() const;
+  static std::vector<int64_t> whole_shape_of(const Group& group, const Bucket::Entry& entry);
+  void choose_owners(std::vector<std::vector<Bucket>>& buckets, const std::vector<const Options*>& options,
+                     bool keep) const;
   std::pair<bool, Tensor> guard(const Gradients& gradients, const StepRequest& request);
   void check_capture(const Gradients& gradients) const;
   void check_parameters() const;
   void step_group(Group& group, const std::vector<Tensor>& gradients, const StepInputs& inputs);
 
   std::vector<Group> groups_;
+  std::shared_ptr<Exchange> everyone_;
+  bool has_begun_ = false;  // a step was taken or state restored: owners keep what they own
+  bool plan_is_checked_ = true;
   Tensor skipped_;
   Tensor scratch_;  // memory of the kernels, allocated by the first step that needs it; a captured graph uses it
 };

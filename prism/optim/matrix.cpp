@@ -1,5 +1,7 @@
 #include "prism/optim/matrix.h"
 
+#include <c10/util/accumulate.h>
+
 #include <numeric>
 
 namespace prism {
@@ -9,30 +11,21 @@ bool is_batch(int64_t dimensions, Fold fold) { return fold == Fold::Batch || (fo
 
 }  // namespace
 
-std::vector<Tensor> parts_of(const Tensor& parameter, const std::optional<Folding>& folding, const std::string& who) {
-  if (!folding) return {parameter};
-  TORCH_CHECK_VALUE(parameter.dim() >= 2, who, " must be a matrix, got shape ", parameter.sizes(),
-                    "; route it to adamw");
-  const auto split = folding->split;
-  if (split.empty()) return {parameter};
-  const int64_t rows_dim = is_batch(parameter.dim(), folding->fold) ? parameter.dim() - 2 : 0;
-  const int64_t rows = std::accumulate(split.begin(), split.end(), int64_t{0});
-  TORCH_CHECK(rows == parameter.size(rows_dim), who, ": split ", split, " must add up to its ",
-              parameter.size(rows_dim), " rows, got ", rows);
-  std::vector<Tensor> parts;
-  int64_t begin = 0;
-  for (const int64_t length : split) {
-    parts.push_back(parameter.narrow(rows_dim, begin, length));
-    begin += length;
-  }
-  return parts;
+int64_t rows_dimension(int64_t dimensions, const Folding& folding) {
+  return is_batch(dimensions, folding.fold) ? dimensions - 2 : 0;
 }
 
-std::vector<int64_t> working_shape(const Tensor& part, const std::optional<Folding>& folding, const std::string& who) {
-  if (!folding) return part.sizes().vec();
-  TORCH_CHECK_VALUE(part.dim() >= 2, who, " must be a matrix, got shape ", part.sizes(), "; route it to adamw");
-  if (part.dim() == 2 || is_batch(part.dim(), folding->fold)) return part.sizes().vec();
-  return {part.size(0), part.size(0) > 0 ? part.numel() / part.size(0) : 0};
+void check_matrix(at::IntArrayRef shape, const Folding& folding, const std::string& who) {
+  TORCH_CHECK_VALUE(shape.size() >= 2, who, " must be a matrix, got shape ", shape, "; route it to adamw");
+  if (folding.split.empty()) return;
+  const int64_t length = shape[rows_dimension(static_cast<int64_t>(shape.size()), folding)];
+  const int64_t rows = std::accumulate(folding.split.begin(), folding.split.end(), int64_t{0});
+  TORCH_CHECK(rows == length, who, ": split ", folding.split, " must add up to its ", length, " rows, got ", rows);
+}
+
+std::vector<int64_t> working_shape(at::IntArrayRef shape, const std::optional<Folding>& folding) {
+  if (!folding || shape.size() == 2 || is_batch(static_cast<int64_t>(shape.size()), folding->fold)) return shape.vec();
+  return {shape[0], c10::multiply_integers(shape.slice(1))};
 }
 
 std::vector<int64_t> with_matrix_shape(at::IntArrayRef shape, int64_t rows, int64_t columns) {

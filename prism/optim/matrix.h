@@ -26,12 +26,16 @@ class MatrixOptions : public OptionsOf<Self> {
   using OptionsOf<Self>::OptionsOf;
 };
 
-// The parts of a parameter that are optimized separately, as views: one, or one per entry of `split` along the rows.
-// `who` names the optimizer and the parameter in messages.
-std::vector<Tensor> parts_of(const Tensor& parameter, const std::optional<Folding>& folding, const std::string& who);
+// The dimension of a parameter that holds the rows of its matrices: 0, or the last but one for a batch of matrices.
+int64_t rows_dimension(int64_t dimensions, const Folding& folding);
 
-// The shape in which a part's gradient, state and update are stacked: folded to (m, n) or (…, m, n) for matrix rules.
-std::vector<int64_t> working_shape(const Tensor& part, const std::optional<Folding>& folding, const std::string& who);
+// Throws if a parameter of this shape is no matrix, or if `split` does not add up to its rows. `who` names the optimizer
+// and the parameter in messages.
+void check_matrix(at::IntArrayRef shape, const Folding& folding, const std::string& who);
+
+// The shape in which the gradient, state and update of a part of this shape are stacked: folded to (m, n) or (…, m, n)
+// for matrix rules.
+std::vector<int64_t> working_shape(at::IntArrayRef shape, const std::optional<Folding>& folding);
 
 // (…, m, n) → (…, rows, columns).
 std::vector<int64_t> with_matrix_shape(at::IntArrayRef shape, int64_t rows, int64_t columns);

@@ -81,12 +81,16 @@ class Options : public torch::optim::OptimizerOptions {
   // The state of one parameter of this shape. For matrix rules this is the shape of its matrices, (m, n) or (e, m, n).
   virtual std::vector<Field> fields(at::IntArrayRef shape) const = 0;
 
-  // Advances the momentum in place, element by element, and returns the input of `direction`. G (B, shape…) is float32
-  // or float64 and read-only.
+  // Advances the fields marked `in_operands` in place, element by element, and returns the input of `direction`. G
+  // (B, shape…), which may be a part of each matrix, is float32 or float64 and read-only.
   virtual Operands operands(const Tensor& G, State& state) const;
 
-  // Returns the update before the learning rate, from whole matrices. Advances the rest of the state in place.
+  // Returns the update before the learning rate, from whole matrices. Advances the rest of the state in place, and of
+  // the fields marked `in_operands` reads only numbers.
   virtual Tensor direction(const Operands& operands, State& state) const = 0;
+
+  // The number of tensors in `operands`, at most.
+  virtual int64_t operand_count() const { return 1; }
 
   // Marks the parameters of a bucket whose weights the next step leaves unchanged, without decay, while it advances
   // their state: booleans (B). Undefined: none.

@@ -31,6 +31,7 @@ class PrismOptions : public MomentumOptions<PrismOptions> {
   std::vector<Field> fields(at::IntArrayRef shape) const override;
   Operands operands(const Tensor& G, State& state) const override;
   Tensor direction(const Operands& operands, State& state) const override;
+  int64_t operand_count() const override { return gamma() > 0 || covariance() != CovarianceKind::Instant ? 2 : 1; }
   std::optional<Spectrum> spectrum(const Tensor& G, const State& state) const override;
   std::unique_ptr<KernelRule> kernel_rule() const override;
   void check() const override;

@@ -90,13 +90,9 @@ Snapshot Engine::snapshot() const {
     result.header["groups"].push_back(
         {{"optimizer", options.name()}, {"options", options.to_json()}, {"parameters", group.names}});
     for (const auto& bucket : group.buckets) {
-      for (size_t i = 0; i < bucket.entries.size(); ++i) {
-        for (const auto& [field, stack] : bucket.state) {
-          const auto& entry = bucket.entries[i];
-          result.tensors.emplace_back(state_key(group.names[entry.parameter], field_name(entry, field)),
-                                      stack[static_cast<int64_t>(i)].clone());
-        }
-      }
+      each_field(bucket, [&](const Bucket::Entry& entry, const std::string& field, const Tensor& view) {
+        result.tensors.emplace_back(state_key(group.names[entry.parameter], field_name(entry, field)), view.clone());
+      });
     }
   }
   if (skipped_.defined()) result.tensors.emplace_back("skipped", skipped_.clone());
@@ -125,29 +121,39 @@ std::vector<Engine::Restored> Engine::restore(const Snapshot& snapshot, const st
     }
     const size_t source = source_of(group, saved_group, header, who);
     restored.push_back({make_options(group.options->name(), header["groups"][source].at("options")), source});
-    buckets.push_back(make_buckets(*restored.back().options, group.parameters, group.names));
-    for (auto& bucket : buckets.back()) {
-      for (size_t i = 0; i < bucket.entries.size(); ++i) {
-        for (const auto& [field, stack] : bucket.state) {
-          const auto& entry = bucket.entries[i];
-          const auto& name = group.names[entry.parameter];
-          const auto key = field_name(entry, field);
-          const auto found = tensors.find(state_key(name, key));
-          TORCH_CHECK_VALUE(found != tensors.end(), who, ": the saved state of '", name, "' has no '", key, "'");
-          const Tensor& value = found->second;
-          const Tensor target = stack[static_cast<int64_t>(i)];
-          TORCH_CHECK_VALUE(value.sizes() == target.sizes() && at::isFloatingType(value.scalar_type()), who,
-                            ": state '", key, "' of '", name, "' must be ", target.scalar_type(), " of shape ",
-                            target.sizes(), ", got ", value.scalar_type(), " of shape ", value.sizes());
-          target.copy_(value);
+    buckets.push_back(make_buckets(*restored.back().options, group.parameters, group.names, group.layouts));
+  }
+  std::vector<const Options*> options;
+  for (const auto& one : restored) options.push_back(one.options.get());
+  if (!exchanges().empty()) choose_owners(buckets, options, /*keep=*/true);
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    for (const auto& bucket : buckets[g]) {
+      // All processes check what one of them takes, so that they fail together.
+      for (const auto& field : fields_of_owner(*options[g], bucket)) {
+        for (const auto& entry : bucket.entries) {
+          const auto& name = groups_[g].names[entry.parameter];
+          TORCH_CHECK_VALUE(tensors.count(state_key(name, field_name(entry, field.name))) > 0, who,
+                            ": the saved state of '", name, "' has no '", field_name(entry, field.name), "'");
         }
       }
+      each_field(bucket, [&](const Bucket::Entry& entry, const std::string& field, const Tensor& target) {
+        const auto& name = groups_[g].names[entry.parameter];
+        const auto key = field_name(entry, field);
+        const auto found = tensors.find(state_key(name, key));
+        TORCH_CHECK_VALUE(found != tensors.end(), who, ": the saved state of '", name, "' has no '", key, "'");
+        const Tensor value = part_here(found->second, layout_of(groups_[g].layouts, entry.parameter), bucket, target);
+        TORCH_CHECK_VALUE(value.sizes() == target.sizes() && at::isFloatingType(value.scalar_type()), who, ": state '",
+                          key, "' of '", name, "' must be ", target.scalar_type(), " of shape ", target.sizes(),
+                          ", got ", value.scalar_type(), " of shape ", value.sizes());
+        target.copy_(value);
+      });
     }
   }
   const auto skipped = tensors.find("skipped");
   TORCH_CHECK_VALUE(skipped != tensors.end() || !skipped_.defined(), who, ": the saved state has no 'skipped'");
 
   if (skipped_.defined()) skipped_.copy_(skipped->second);
+  has_begun_ = true;
   for (size_t g = 0; g < groups_.size(); ++g) {
     groups_[g].buckets = std::move(buckets[g]);
     groups_[g].known = groups_[g].parameters;

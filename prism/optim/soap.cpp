@@ -36,9 +36,14 @@ void refresh_basis(Tensor& basis, const Tensor& A, Tensor& v, int64_t side, cons
 
 }  // namespace
 
+Operands SOAPOptions::operands(const Tensor& G, State& state) const {
+  state["step"].add_(1);
+  return {G};
+}
+
 Tensor SOAPOptions::direction(const Operands& operands, State& all) const {
   const Tensor& G = operands.T;
-  SOAPState state{all["step"], all["exp_avg"], all["exp_avg_sq"], all["L"], all["R"], all["P"], all["Q"]};
+  SOAPState state{all["step"] - 1, all["exp_avg"], all["exp_avg_sq"], all["L"], all["R"], all["P"], all["Q"]};
   const auto [beta1, beta2] = betas();
   const Tensor first = state.step.eq(0);
   const Tensor t = per_entry(state.step, G).to(at::kDouble);
@@ -56,7 +61,6 @@ Tensor SOAPOptions::direction(const Operands& operands, State& all) const {
   const Tensor due = state.step.remainder(refresh()).eq(0).logical_and(first.logical_not());
   refresh_basis(state.P, state.L, state.v, -2, first, due);
   refresh_basis(state.Q, state.R, state.v, -1, first, due);
-  state.step.add_(1);
   return U;
 }
 
@@ -66,7 +70,7 @@ std::vector<Field> SOAPOptions::fields(at::IntArrayRef shape) const {
   const auto square = [&](const char* name, int64_t side) {
     return Field{name, with_matrix_shape(shape, side, side), Storage::Compute};
   };
-  return {{"step", {}, Storage::Counter},
+  return {{.name = "step", .shape = {}, .storage = Storage::Counter, .in_operands = true},
           {"exp_avg", shape.vec(), Storage::Compute},
           {"exp_avg_sq", shape.vec()},
           square("L", m),

@@ -28,6 +28,7 @@ class SOAPOptions : public MatrixOptions<SOAPOptions> {
  public:
   std::string name() const override { return "soap"; }
   std::vector<Field> fields(at::IntArrayRef shape) const override;
+  Operands operands(const Tensor& G, State& state) const override;
   Tensor direction(const Operands& operands, State& state) const override;
   Tensor rests(const State& state) const override { return state["step"].eq(0); }
 };

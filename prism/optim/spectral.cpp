@@ -29,8 +29,8 @@ double scale_factor(ScaleRule rule, at::IntArrayRef shape) {
 MomentumState momentum_state(const State& state) { return {state["momentum"], state["step"], state["row_moment"]}; }
 
 std::vector<Field> momentum_fields(at::IntArrayRef shape, const Momentum& momentum, bool counts_steps) {
-  std::vector<Field> list = {{"momentum", shape.vec()}};
-  if (counts_steps) list.push_back({"step", {}, Storage::Counter});
+  std::vector<Field> list = {{.name = "momentum", .shape = shape.vec(), .in_operands = true}};
+  if (counts_steps) list.push_back({.name = "step", .shape = {}, .storage = Storage::Counter, .in_operands = true});
   if (momentum.normalize == Normalize::Rows)
     list.push_back({"row_moment", with_matrix_shape(shape, shape[shape.size() - 2], 1), Storage::Compute});
   return list;

@@ -17,12 +17,15 @@ using at::Tensor;
 //   Counter  float32, one number per parameter: step counts, powers of two
 enum class Storage { State, Compute, Counter };
 
-// One field of an optimizer's state: its name, the shape of one parameter's part, and the value it starts from.
+// One field of an optimizer's state: its name, the shape of one parameter's part, and the value it starts from. Fields
+// that `operands` advances, element by element or as one number, are kept beside the parts of a matrix that is cut over
+// several processes; the others are kept whole by the process that shapes the matrix.
 struct Field {
   std::string name;
   std::vector<int64_t> shape;
   Storage storage = Storage::State;
   double initial = 0;
+  bool in_operands = false;
 };
 
 // The fields of a bucket, each stacked over its parameters: (B, shape…).

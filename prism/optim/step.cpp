@@ -18,6 +18,8 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <functional>
+#include <memory>
 #include <set>
 
 #include "prism/optim/cuda_step.h"
@@ -28,7 +30,9 @@ namespace prism {
 
 void Engine::step(const StepRequest& request) {
   at::NoGradGuard no_grad;
-  const auto gradients = collect();
+  auto gradients = collect();
+  if (everyone_) agree_on_presence(gradients);
+  has_begun_ = true;
   check_capture(gradients);
   write_scalars();
   const auto [goes_on, apply] = guard(gradients, request);
@@ -94,13 +98,13 @@ std::pair<bool, Tensor> Engine::guard(const Gradients& gradients, const StepRequ
     }
   }
   Tensor apply = request.apply;
-  if (guarded && !present.empty()) {
-    const Tensor finite = all_finite(present, skipped_.device());
+  if (guarded && (everyone_ || !present.empty())) {
+    const Tensor finite = everywhere(all_finite(present, skipped_.device()));
     apply = apply.defined() ? finite.logical_and(apply.to(finite.device())) : finite;
   }
   if (apply.defined() && skipped_.defined()) skipped_.add_(apply.logical_not().to(skipped_.device()));
   if (request.found_inf.defined()) {
-    const Tensor finite = request.found_inf.eq(0);
+    const Tensor finite = everywhere(request.found_inf.eq(0));
     apply = apply.defined() ? apply.logical_and(finite.to(apply.device())) : finite;
   }
   if (!apply.defined()) return {true, {}};
@@ -108,78 +112,75 @@ std::pair<bool, Tensor> Engine::guard(const Gradients& gradients, const StepRequ
   return {true, apply.reshape({})};
 }
 
-// ---- the buckets of a group
-
-void Engine::step_group(Group& group, const std::vector<Tensor>& gradients, const StepInputs& inputs) {
-  const Options& options = *group.options;
-  const CudaStep kernels(options, group.buckets, group.parameters, gradients, inputs);
-  kernels.run([&](size_t bytes, at::Device device) {
-    if (!scratch_.defined() || scratch_.device() != device || scratch_.numel() < static_cast<int64_t>(bytes))
-      scratch_ = at::empty({static_cast<int64_t>(bytes)}, at::TensorOptions().dtype(at::kByte).device(device));
-    return scratch_.mutable_data_ptr();
-  });
-  for (size_t b = 0; b < group.buckets.size(); ++b) {
-    if (kernels.takes(b)) continue;
-    Bucket& bucket = group.buckets[b];
-    TORCH_CHECK(!options.capturable() || !bucket.device.is_cuda() || !has_gradient(bucket, gradients), options.name(),
-                ": capturable needs contiguous float32, bfloat16 or float16 parameters of one GPU, float32 state, and "
-                "polynomials of degree 5 or 9; parameters of shape ",
-                at::IntArrayRef(bucket.shape), " and type ", bucket.type, " do not meet this");
-    const auto here = [&](const Tensor& value) { return value.defined() ? value.to(bucket.device) : value; };
-    step_bucket(options, bucket, group.parameters, gradients,
-                {.lr = inputs.lr, .apply = here(inputs.apply), .grad_scale = here(inputs.grad_scale)});
-  }
-}
-
 namespace {
 
 // ---- operands
 
-// The entries of a bucket that have gradients, and the state to compute with: the stacks themselves, or copies of the
-// active entries in the type to compute in.
-struct Work {
-  Bucket active;
-  Tensor indices;  // of the active entries; undefined: all
+// The entries of a bucket that have gradients.
+struct Active {
+  Bucket bucket;
+  std::vector<int64_t> positions;        // in the stacks of the whole bucket
+  std::vector<int64_t> owned;            // of the entries owned here, in the stacks of this bucket
+  std::vector<int64_t> positions_owned;  // and in those of the owner
+};
+
+Active active_entries(const Bucket& bucket, const std::vector<Tensor>& gradients) {
+  Active active{{{}, bucket.shape, bucket.type, bucket.device, {}, bucket.layout}, {}, {}, {}};
+  int64_t owned = 0;
+  for (size_t i = 0; i < bucket.entries.size(); ++i) {
+    const auto& entry = bucket.entries[i];
+    const bool is_owned = bucket.is_owned_here(entry);
+    if (gradients.at(entry.parameter).defined()) {
+      if (is_owned) {
+        active.owned.push_back(static_cast<int64_t>(active.positions.size()));
+        active.positions_owned.push_back(owned);
+      }
+      active.positions.push_back(static_cast<int64_t>(i));
+      active.bucket.entries.push_back(entry);
+    }
+    owned += is_owned ? 1 : 0;
+  }
+  return active;
+}
+
+// The state to compute with: the stacks themselves, or copies of the entries at `positions` in the type to compute in.
+struct Opened {
+  State state;
+  Tensor indices;  // of the entries; undefined: all
   bool is_copy = false;
 };
 
-Work open_work(const Options& options, const Bucket& bucket, const std::vector<Tensor>& gradients, bool guarded) {
-  Work work{{{}, bucket.shape, bucket.type, bucket.device, {}}, {}, false};
-  std::vector<int64_t> present;
-  for (size_t i = 0; i < bucket.entries.size(); ++i) {
-    if (!gradients.at(bucket.entries[i].parameter).defined()) continue;
-    present.push_back(static_cast<int64_t>(i));
-    work.active.entries.push_back(bucket.entries[i]);
-  }
-  if (present.empty()) return work;
-  if (present.size() < bucket.entries.size())
-    work.indices = at::tensor(present, at::TensorOptions().dtype(at::kLong)).to(bucket.device);
-  const auto compute = compute_type(options, bucket.type);
+Opened open_state(const State& stacks, const std::vector<Field>& fields, const std::vector<int64_t>& positions,
+                  at::ScalarType compute, bool guarded) {
+  Opened opened;
   std::set<std::string> foreign;  // fields stored in another type; counters and masters are used as they are
-  for (const auto& field : options.fields(bucket.shape)) {
-    if (field.storage != Storage::Counter && bucket.state[field.name].scalar_type() != compute)
-      foreign.insert(field.name);
+  for (const auto& field : fields) {
+    if (field.storage != Storage::Counter && stacks[field.name].scalar_type() != compute) foreign.insert(field.name);
   }
-  work.is_copy = work.indices.defined() || guarded || !foreign.empty();
-  if (!work.is_copy) {
-    work.active.state = bucket.state;
-    return work;
+  const auto all = stacks.size() == 0 ? positions.size() : static_cast<size_t>(stacks.begin()->second.size(0));
+  if (positions.size() < all) {
+    opened.indices = at::tensor(positions, at::TensorOptions().dtype(at::kLong)).to(stacks.begin()->second.device());
   }
-  for (const auto& [name, stack] : bucket.state) {
-    const Tensor copy = work.indices.defined() ? stack.index_select(0, work.indices) : stack.clone();
-    work.active.state.add(name, foreign.count(name) > 0 ? copy.to(compute) : copy);
+  opened.is_copy = opened.indices.defined() || guarded || !foreign.empty();
+  if (!opened.is_copy) {
+    opened.state = stacks;
+    return opened;
   }
-  return work;
+  for (const auto& [name, stack] : stacks) {
+    const Tensor copy = opened.indices.defined() ? stack.index_select(0, opened.indices) : stack.clone();
+    opened.state.add(name, foreign.count(name) > 0 ? copy.to(compute) : copy);
+  }
+  return opened;
 }
 
-void close_work(const Work& work, Bucket& bucket, const Tensor& apply) {
-  if (!work.is_copy) return;
-  for (const auto& [name, stack] : bucket.state) {
-    Tensor next = work.active.state[name].to(stack.scalar_type());
+void close_state(const Opened& opened, const State& stacks, const Tensor& apply) {
+  if (!opened.is_copy) return;
+  for (const auto& [name, stack] : stacks) {
+    Tensor next = opened.state[name].to(stack.scalar_type());
     if (apply.defined())
-      next = at::where(apply, next, work.indices.defined() ? stack.index_select(0, work.indices) : stack);
-    if (work.indices.defined()) {
-      stack.index_copy_(0, work.indices, next);
+      next = at::where(apply, next, opened.indices.defined() ? stack.index_select(0, opened.indices) : stack);
+    if (opened.indices.defined()) {
+      stack.index_copy_(0, opened.indices, next);
     } else {
       stack.copy_(next);
     }
@@ -197,8 +198,8 @@ Tensor current_master(const Tensor& master, const Tensor& weight) {
 
 // Writes W ← (1 − lr·λ)W − lr·U, at least in float32: 16-bit weights are rounded once, at the end. Skips undefined
 // weights.
-void write(const std::vector<Tensor>& weights, at::ScalarType weight_type, Tensor U, const Tensor& master,
-           const Tensor& lr, double decay) {
+void write_weights(const std::vector<Tensor>& weights, at::ScalarType weight_type, Tensor U, const Tensor& master,
+                   const Tensor& lr, double decay) {
   const auto type = U.scalar_type();
   // A rate on the host is used as a number. One on the device must not be read here: that would wait for the device.
   at::Scalar rate = 1;
@@ -246,31 +247,145 @@ void leave_resting(std::vector<Tensor>& weights, const Tensor& rests) {
   }
 }
 
+// The step of one bucket in its three stages. If the bucket is cut over several processes, the operands travel to their
+// owners between the first two, and the updates back between the last two.
+class BucketStep {
+ public:
+  BucketStep(const Options& options, Bucket& bucket, const std::vector<Tensor>& parameters,
+             const std::vector<Tensor>& gradients, const StepInputs& inputs)
+      : options_(options),
+        bucket_(bucket),
+        inputs_(inputs),
+        active_(active_entries(bucket, gradients)),
+        compute_(compute_type(options, bucket.type)) {
+    if (active_.positions.empty()) return;
+    here_ = open_state(bucket.state, fields_here(options, bucket), active_.positions, compute_, guarded());
+    weights_ = parts_of(options, active_.bucket, parameters);
+    G_ = stacked_gradients(options, active_.bucket, gradients);
+  }
+
+  void make_operands() {
+    Tensor G = std::move(G_);
+    if (inputs_.grad_scale.defined()) G = G / inputs_.grad_scale.to(G.scalar_type());
+    if (guarded()) G = at::where(inputs_.apply, G, at::zeros_like(G));
+    const double decay = options_.weight_decay();
+    if (options_.couples_decay() && decay != 0) G = G + stacked(weights_, bucket_.shape, G.scalar_type()) * decay;
+    leave_resting(weights_, options_.rests(here_.state));
+    operands_ = options_.operands(G, here_.state);
+    shape_ = G.sizes().vec();
+    if (!bucket_.layout) return;
+    for (const auto& entry : active_.bucket.entries) owners_.push_back(entry.owner);
+    at_owners_ = to_owners({operands_.T, operands_.D}, *bucket_.layout, owners_);
+    operands_ = {};
+  }
+
+  void shape() {
+    if (bucket_.layout) {
+      from_owners_ = from_owners(shape_owned(), *bucket_.layout, owners_);
+    } else {
+      U_ = options_.direction(operands_, here_.state);
+    }
+  }
+
+  void write() {
+    if (bucket_.layout) U_ = from_owners_().reshape(shape_);
+    TORCH_INTERNAL_ASSERT(U_.sizes() == at::IntArrayRef(shape_));
+    // In a canceled step U may hold NaN, and NaN times lr = 0 is not 0.
+    if (guarded()) U_ = at::where(inputs_.apply, U_, at::zeros_like(U_));
+    const Tensor lr = guarded() ? inputs_.lr.to(bucket_.device) * inputs_.apply : inputs_.lr;
+    write_weights(weights_, bucket_.type, U_, here_.state["master"], lr,
+                  options_.couples_decay() ? 0 : options_.weight_decay());
+    close_state(here_, bucket_.state, inputs_.apply);
+  }
+
+  bool is_empty() const { return active_.positions.empty(); }
+
+ private:
+  bool guarded() const { return inputs_.apply.defined(); }
+
+  // Shapes the matrices owned here, which have arrived whole.
+  Tensor shape_owned() {
+    const auto operands = at_owners_();
+    const auto whole = [&, shape = whole_shape(options_, bucket_)](const Tensor& stack) {
+      if (!stack.defined()) return stack;
+      std::vector<int64_t> sizes = {stack.size(0)};
+      sizes.insert(sizes.end(), shape.begin(), shape.end());
+      return stack.reshape(sizes);
+    };
+    if (active_.owned.empty()) return operands[0];
+    Opened owned =
+        open_state(bucket_.owned, fields_of_owner(options_, bucket_), active_.positions_owned, compute_, guarded());
+    State state = owned.state;
+    for (const auto& field : fields_here(options_, bucket_)) {
+      if (!field.shape.empty()) continue;  // only the numbers, such as step counts
+      const Tensor stack = here_.state[field.name];
+      state.add(field.name, stack.index_select(0, at::tensor(active_.owned, at::kLong).to(stack.device())));
+    }
+    const Tensor U = options_.direction({whole(operands[0]), whole(operands[1])}, state);
+    close_state(owned, bucket_.owned, inputs_.apply);
+    return U;
+  }
+
+  const Options& options_;
+  Bucket& bucket_;
+  StepInputs inputs_;
+  Active active_;
+  at::ScalarType compute_;
+  Opened here_;
+  std::vector<Tensor> weights_;
+  Tensor G_, U_;
+  Operands operands_;
+  std::vector<int64_t> shape_, owners_;
+  std::function<std::vector<Tensor>()> at_owners_;
+  std::function<Tensor()> from_owners_;
+};
+
 }  // namespace
 
 void step_bucket(const Options& options, Bucket& bucket, const std::vector<Tensor>& parameters,
                  const std::vector<Tensor>& gradients, const StepInputs& inputs) {
-  const bool guarded = inputs.apply.defined();
-  Work work = open_work(options, bucket, gradients, guarded);
-  if (work.active.entries.empty()) return;
-  State& state = work.active.state;
-  auto weights = parts_of(options, work.active, parameters);
-  Tensor G = stacked_gradients(options, work.active, gradients);
-  if (inputs.grad_scale.defined()) G = G / inputs.grad_scale.to(G.scalar_type());
-  if (guarded) G = at::where(inputs.apply, G, at::zeros_like(G));
-  const double decay = options.weight_decay();
-  if (options.couples_decay() && decay != 0) G = G + stacked(weights, bucket.shape, G.scalar_type()) * decay;
-  leave_resting(weights, options.rests(state));
+  BucketStep step(options, bucket, parameters, gradients, inputs);
+  if (step.is_empty()) return;
+  step.make_operands();
+  step.shape();
+  step.write();
+}
 
-  const Operands operands = options.operands(G, state);
-  Tensor U = options.direction(operands, state);
-  TORCH_INTERNAL_ASSERT(U.sizes() == G.sizes());
+// ---- the buckets of a group
 
-  // In a canceled step U may hold NaN, and NaN times lr = 0 is not 0.
-  if (guarded) U = at::where(inputs.apply, U, at::zeros_like(U));
-  const Tensor lr = guarded ? inputs.lr.to(bucket.device) * inputs.apply : inputs.lr;
-  write(weights, bucket.type, U, state["master"], lr, options.couples_decay() ? 0 : decay);
-  close_work(work, bucket, inputs.apply);
+void Engine::step_group(Group& group, const std::vector<Tensor>& gradients, const StepInputs& inputs) {
+  const Options& options = *group.options;
+  const CudaStep kernels(options, group.buckets, group.parameters, gradients, inputs);
+  kernels.run([&](size_t bytes, at::Device device) {
+    if (!scratch_.defined() || scratch_.device() != device || scratch_.numel() < static_cast<int64_t>(bytes))
+      scratch_ = at::empty({static_cast<int64_t>(bytes)}, at::TensorOptions().dtype(at::kByte).device(device));
+    return scratch_.mutable_data_ptr();
+  });
+  std::vector<std::unique_ptr<BucketStep>> exchanged;
+  for (size_t b = 0; b < group.buckets.size(); ++b) {
+    if (kernels.takes(b)) continue;
+    Bucket& bucket = group.buckets[b];
+    TORCH_CHECK(!options.capturable() || !bucket.device.is_cuda() || !has_gradient(bucket, gradients), options.name(),
+                ": capturable needs contiguous float32, bfloat16 or float16 parameters of one GPU, float32 state, and "
+                "polynomials of degree 5 or 9; parameters of shape ",
+                at::IntArrayRef(bucket.shape), " and type ", bucket.type, " do not meet this");
+    const auto here = [&](const Tensor& value) { return value.defined() ? value.to(bucket.device) : value; };
+    const StepInputs own{.lr = inputs.lr, .apply = here(inputs.apply), .grad_scale = here(inputs.grad_scale)};
+    if (!bucket.layout) {
+      step_bucket(options, bucket, group.parameters, gradients, own);
+    } else if (has_gradient(bucket, gradients)) {
+      exchanged.push_back(std::make_unique<BucketStep>(options, bucket, group.parameters, gradients, own));
+    }
+  }
+  // While the operands of one bucket travel, the one before is shaped, and the update of the one before that travels.
+  for (size_t b = 0; b < exchanged.size() + 2; ++b) {
+    if (b < exchanged.size()) exchanged[b]->make_operands();
+    if (b >= 1 && b - 1 < exchanged.size()) exchanged[b - 1]->shape();
+    if (b >= 2) {
+      exchanged[b - 2]->write();
+      exchanged[b - 2].reset();
+    }
+  }
 }
 
 }  // namespace prism

@@ -163,7 +163,7 @@ TEST(SOAP, ARefreshKeepsTheMomentumInPlace) {  // with β₁ near 1 the directio
   Tensor M = torch::zeros({1, 6, 4}, torch::kFloat64);
   for (uint64_t t = 0; t <= 6; ++t) {
     const auto gradient = random({1, 6, 4}, 10 + t);
-    options.direction({gradient}, state);
+    options.direction(options.operands(gradient, state), state);
     if (t > 0) M = 0.9 * M + 0.1 * gradient;
     EXPECT_CLOSE(state["exp_avg"], M, 1e-12);
     EXPECT_CLOSE(state["P"].mT().matmul(state["P"])[0], torch::eye(6, torch::kFloat64), 1e-10);

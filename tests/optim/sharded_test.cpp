@@ -1,0 +1,184 @@
+// What a run on several processes relies on: a matrix's result does not depend on the matrices it is stacked with, each
+// matrix has one owner whoever computes it, and parts of tensors reach their owners and come back.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "prism/optim/engine.h"
+#include "prism/optim/ownership.h"
+#include "prism/optim/registry.h"
+#include "tests/optim/helpers.h"
+
+namespace prism::test {
+namespace {
+
+// ---- companions
+
+// The weight of the matrix "w" after three steps beside `companions` others of its shape.
+Tensor trained(const std::string& name, const Json& options, at::IntArrayRef shape, int64_t companions,
+               at::ScalarType type) {
+  NamedTensors parameters;
+  for (int64_t i = 0; i <= companions; ++i)
+    parameters.emplace_back(i == companions / 2 ? "w" : "w" + std::to_string(i), parameter(random(shape, i).to(type)));
+  const auto index = companions / 2;
+  parameters[index].second = parameter(random(shape, 99).to(type));
+  const auto optimizer = make_optimizer(name, parameters, options);
+  for (int64_t step = 0; step < 3; ++step) {
+    for (int64_t i = 0; i <= companions; ++i)
+      parameters[i].second.mutable_grad() = random(shape, i == index ? 1000 + step : 100 * step + i).to(type);
+    optimizer->step();
+  }
+  return parameters[index].second.detach();
+}
+
+// MKL's products may differ in the last bit with the alignment of a matrix in its stack. Sides that are multiples of 4
+// keep every matrix at a multiple of 64 bytes.
+struct Companions : testing::TestWithParam<std::tuple<std::string, Json>> {};
+
+TEST_P(Companions, DoNotChangeAResult) {
+  const auto& [name, options] = GetParam();
+  const std::vector<std::vector<int64_t>> shapes = {{8, 4}, {32, 48}, {64, 64}, {100, 36}, {3, 16, 24}};
+  for (const auto type : {at::kFloat, at::kDouble}) {
+    for (const auto& shape : shapes) {
+      const Tensor alone = trained(name, options, shape, 0, type);
+      for (const int64_t companions : {1, 2, 7})
+        EXPECT_TRUE(alone.equal(trained(name, options, shape, companions, type)))
+            << at::IntArrayRef(shape) << " of " << type << " with " << companions << " others";
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Companions,
+                         testing::Values(std::tuple("prism", Json::object()),
+                                         std::tuple("prism", Json{{"covariance", "ema"}}),
+                                         std::tuple("muon", Json::object()), std::tuple("soap", Json::object()),
+                                         std::tuple("adamw", Json::object())),
+                         [](const auto& one) { return std::get<0>(one.param) + std::to_string(one.index); });
+
+// ---- owners
+
+std::vector<Job> jobs_of(const std::vector<double>& costs) {
+  std::vector<Job> jobs;
+  for (size_t i = 0; i < costs.size(); ++i) jobs.push_back({"w" + std::to_string(i), costs[i]});
+  return jobs;
+}
+
+TEST(Ownership, GivesTheLargestJobsFirstToTheLeastLoadedRank) {
+  std::vector<double> loads(2);
+  EXPECT_EQ(assign(jobs_of({1, 5, 4, 3}), loads), (std::vector<int64_t>{0, 0, 1, 1}));
+  EXPECT_EQ(loads, (std::vector<double>{6, 7}));
+}
+
+TEST(Ownership, DoesNotDependOnTheOrderOfTheJobs) {
+  auto jobs = jobs_of({3, 3, 3, 2, 2, 1, 7, 3});
+  std::vector<double> loads(3);
+  const auto owners = assign(jobs, loads);
+  for (int64_t round = 0; round < 5; ++round) {
+    std::vector<size_t> order(jobs.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::rotate(order.begin(), order.begin() + round + 1, order.end());
+    std::vector<Job> rotated;
+    for (const size_t i : order) rotated.push_back(jobs[i]);
+    std::vector<double> fresh(3);
+    const auto found = assign(rotated, fresh);
+    for (size_t i = 0; i < order.size(); ++i) EXPECT_EQ(found[i], owners[order[i]]);
+  }
+}
+
+// Longest processing time is within 4/3 − 1/(3N) of the optimum. `best` is a lower bound of it.
+void expect_balanced(const std::vector<std::vector<int64_t>>& shapes, int64_t ranks) {
+  std::vector<double> costs;
+  for (const auto& shape : shapes) costs.push_back(shaping_cost(shape, 12));
+  std::vector<double> loads(ranks);
+  assign(jobs_of(costs), loads);
+  const auto n = static_cast<double>(ranks);
+  double best = std::accumulate(costs.begin(), costs.end(), 0.0) / n;
+  std::sort(costs.rbegin(), costs.rend());
+  for (size_t k = 0; k * static_cast<size_t>(ranks) < costs.size(); ++k)  // some rank has k + 1 of the k·N + 1 largest
+    best = std::max(best, static_cast<double>(k + 1) * costs[k * static_cast<size_t>(ranks)]);
+  EXPECT_LE(*std::max_element(loads.begin(), loads.end()), best * (4.0 / 3 - 1 / (3 * n))) << ranks << " ranks";
+}
+
+std::vector<std::vector<int64_t>> decoder(int64_t layers, int64_t width, int64_t keys, int64_t mlp) {
+  std::vector<std::vector<int64_t>> shapes;
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    const std::vector<std::vector<int64_t>> one = {{width, width}, {keys, width}, {keys, width}, {width, width},
+                                                   {mlp, width},   {mlp, width},  {width, mlp}};
+    shapes.insert(shapes.end(), one.begin(), one.end());
+  }
+  return shapes;
+}
+
+TEST(Ownership, BalancesTheMatricesOfRealModels) {
+  auto experts = decoder(24, 2048, 2048, 5632);
+  for (int64_t layer = 0; layer < 24; ++layer) {
+    for (int64_t e = 0; e < 60; ++e) experts.insert(experts.end(), {{1408, 2048}, {1408, 2048}, {2048, 1408}});
+  }
+  for (const int64_t ranks : {2, 3, 4, 8, 64}) {
+    expect_balanced(decoder(24, 896, 128, 4864), ranks);    // Qwen2-0.5B
+    expect_balanced(decoder(28, 3584, 512, 18944), ranks);  // Qwen2-7B
+    expect_balanced(experts, ranks);                        // Qwen1.5-MoE
+  }
+}
+
+TEST(Ownership, CountsProductsOfTheShortSideAndBytes) {
+  EXPECT_EQ(shaping_cost({4, 4}, 0), 21 * 64);
+  EXPECT_EQ(shaping_cost({8, 4}, 0), (17 + 4 * 2) * 64);
+  EXPECT_EQ(shaping_cost({4, 8}, 0), (17 + 4 * 2) * 64);
+  EXPECT_EQ(shaping_cost({3, 4, 4}, 0), 3 * 21 * 64);
+  EXPECT_EQ(shaping_cost({4, 4}, 12), 21 * 64 + kPerByte * 12 * 16);
+  EXPECT_EQ(shaping_cost({0, 4}, 12), 0);
+}
+
+// ---- layouts
+
+// The exchange of a process that is alone.
+class Alone : public Exchange {
+ public:
+  int64_t rank() const override { return 0; }
+  int64_t size() const override { return 1; }
+  void maximum(Tensor& /*values*/) override {}
+  void broadcast(Tensor& /*values*/, int64_t /*root*/) override {}
+
+ protected:
+  Pending start(Tensor input, std::vector<int64_t> sent, std::vector<int64_t> received) override {
+    EXPECT_EQ(sent, received);
+    return {[input] { return input; }};
+  }
+};
+
+TEST(Layout, PartsKeepTheRowsThatEachRankHolds) {
+  const Layout layout{{10, 3}, {{{0, 0}, {4, 3}}, {{4, 0}, {4, 3}}, {{8, 0}, {2, 3}}}, std::make_shared<Alone>()};
+  EXPECT_TRUE(layout.is_cut(0));
+  EXPECT_FALSE(layout.is_cut(1));
+  const Layout part = layout.part(0, 3, 6);  // rows 3 … 8
+  EXPECT_EQ(part.shape, (std::vector<int64_t>{6, 3}));
+  EXPECT_EQ(part.boxes[0], (Box{{0, 0}, {1, 3}}));
+  EXPECT_EQ(part.boxes[1], (Box{{1, 0}, {4, 3}}));
+  EXPECT_EQ(part.boxes[2], (Box{{5, 0}, {1, 3}}));
+  EXPECT_EQ(layout.part(0, 0, 4).boxes[2].numel(), 0);
+}
+
+TEST(Layout, WhatGoesToOwnersComesBack) {
+  const Layout layout{{4, 3}, {{{0, 0}, {4, 3}}}, std::make_shared<Alone>()};
+  const Tensor T = random({5, 4, 3}, 1), D = random({5, 4, 3}, 2);
+  const auto whole = to_owners({T, D}, layout, {0, 0, 0, 0, 0})();
+  EXPECT_TRUE(whole[0].equal(T));
+  EXPECT_TRUE(whole[1].equal(D));
+  EXPECT_FALSE(to_owners({T, Tensor()}, layout, {0, 0, 0, 0, 0})()[1].defined());
+  EXPECT_TRUE(from_owners(T, layout, {0, 0, 0, 0, 0})().equal(T));
+  EXPECT_EQ(layout.exchange->bytes_sent(), 0);  // nothing left this process
+  EXPECT_TRUE(assembled(T[0], layout).equal(T[0]));
+}
+
+TEST(Layout, CutsThePartOfThisProcessOutOfAWholeTensor) {
+  const Layout layout{{4, 6}, {{{1, 0}, {2, 6}}}, std::make_shared<Alone>()};
+  const Tensor whole = random({4, 6}, 1);
+  EXPECT_TRUE(cut(whole, layout, {2, 6}).equal(whole.narrow(0, 1, 2)));
+  EXPECT_TRUE(cut(whole, layout, {3, 6}).is_same(whole));  // no such part
+}
+
+}  // namespace
+}  // namespace prism::test
