@@ -149,6 +149,12 @@ TORCH_LIBRARY(prism, library) {
       .def("state", &PythonEngine::state)
       .def("take_state", &PythonEngine::take_state)
       .def("step", &PythonEngine::step)
+      .def("cut_fields", &PythonEngine::cut_fields)
+      .def("whole_state", &PythonEngine::whole_state)
+      .def("places", &PythonEngine::places)
+      .def("plan", &PythonEngine::plan)
+      .def("check_plan", &PythonEngine::check_plan)
+      .def("bytes_sent", &PythonEngine::bytes_sent)
       .def("skipped", &PythonEngine::skipped)
       .def_pickle([](const c10::intrusive_ptr<PythonEngine>& engine) { return engine->skipped(); },
                   [](const Tensor& skipped) { return PythonEngine::after(skipped); })

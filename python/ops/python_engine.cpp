@@ -6,19 +6,24 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
+#include <array>
 #include <iomanip>
 #include <sstream>
 #include <utility>
 
 #include "prism/optim/registry.h"
 #include "prism/optim/routing.h"
+#include "python/ops/c10d_exchange.h"
 
 namespace prism {
 namespace {
 
 bool is_on_gpu(const c10::IValue& value) { return value.isTensor() && value.toTensor().is_cuda(); }
+
+using NoLayouts = std::vector<LayoutPtr>;
 
 // A number that Python holds under the name of an option.
 double number_of(const std::string& option, const c10::IValue& value) {
@@ -36,8 +41,9 @@ double number_of(const std::string& option, const c10::IValue& value) {
 }  // namespace
 
 void PythonEngine::set_groups(const Names& optimizers, const std::vector<Tensors>& parameters,
-                              const std::vector<Names>& names) {
+                              const std::vector<Names>& names, const std::string& sharding) {
   const auto plain = checked_names(optimizers, parameters, names);
+  const auto layouts = layouts_of(sharding);
   std::vector<Given> given;
   std::vector<std::pair<Engine::Group::DeviceNumber, Engine::Group::DeviceNumber>> numbers;
   for (size_t g = 0; g < optimizers.size(); ++g) {
@@ -49,7 +55,7 @@ void PythonEngine::set_groups(const Names& optimizers, const std::vector<Tensors
   }
   engine_.resize(given.size());
   for (size_t g = 0; g < given.size(); ++g) {
-    engine_.set_group(g, *given[g].options, parameters[g], plain[g]);
+    engine_.set_group(g, *given[g].options, parameters[g], plain[g], layouts.empty() ? NoLayouts() : layouts[g]);
     engine_.group(g).names = plain[g];
     std::tie(engine_.group(g).lr, engine_.group(g).gamma) = numbers[g];
   }
@@ -139,7 +145,10 @@ void PythonEngine::take_state(const std::vector<Fields>& held) {
     if (values.empty() && !views.empty()) engine_.reset_state(group, parameter);
     for (const auto& [key, view] : views) {
       if (!values.contains(key) || values.at(key).is_set_to(view)) continue;
-      const Tensor& value = values.at(key);
+      const Tensor& held_value = values.at(key);
+      const Tensor value = held_value.sizes() == view.sizes()
+                               ? held_value
+                               : engine_.part_of_state(group, parameter, key, held_value);
       TORCH_CHECK_VALUE(value.sizes() == view.sizes(), "state '", key, "' of '",
                         engine_.groups()[group].names[parameter], "' must be ", view.scalar_type(), " of shape ",
                         view.sizes(), ", got ", value.scalar_type(), " of shape ", value.sizes());
@@ -151,6 +160,120 @@ void PythonEngine::take_state(const std::vector<Fields>& held) {
 void PythonEngine::step(const OptionalTensor& found_inf, const OptionalTensor& grad_scale) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   engine_.step({.found_inf = number(found_inf), .grad_scale = number(grad_scale)});
+}
+
+std::string PythonEngine::cut_fields() const {
+  Json all = Json::array();
+  each_parameter([&](size_t group, size_t parameter) {
+    Json& fields = all.emplace_back(Json::object());
+    for (const auto& field : engine_.cut_fields(group, parameter)) fields[field.name] = {field.shape, field.apart};
+  });
+  return all.dump();
+}
+
+Tensor PythonEngine::whole_state(int64_t place, const std::string& field) const {
+  Tensor whole;
+  int64_t next = 0;
+  each_parameter([&](size_t group, size_t parameter) {
+    if (next++ == place) whole = engine_.whole_state(group, parameter, field);
+  });
+  return whole;
+}
+
+std::vector<int64_t> PythonEngine::places(const std::string& groups) const {
+  std::map<std::string, int64_t> ours;
+  each_parameter([&](size_t group, size_t parameter) {
+    const auto place = static_cast<int64_t>(ours.size());
+    ours[engine_.groups()[group].names[parameter]] = place;
+  });
+  std::vector<int64_t> places;
+  const Json header = saved_header(Json::parse(groups));
+  for (const auto& group : header["groups"]) {
+    for (const auto& name : group["parameters"]) {
+      const auto found = ours.find(name.get<std::string>());
+      places.push_back(found != ours.end() ? found->second : -1);
+    }
+  }
+  return places;
+}
+
+std::string PythonEngine::plan() const {
+  const auto lines = engine_.plan();
+  std::vector<std::array<std::string, 6>> rows = {{"matrix", "shape", "path", "owner", "cost", "bytes sent a step"}};
+  std::map<const Exchange*, std::vector<std::pair<double, int64_t>>> ranks;
+  const auto number = [](double value) {
+    std::ostringstream text;
+    text << std::setprecision(3) << value;
+    return text.str();
+  };
+  double alone = 0;
+  for (const auto& line : lines) {
+    const bool is_cut = line.layout != nullptr;
+    rows.push_back({line.name, c10::Join(" × ", line.shape), is_cut ? "to its owner" : "whole here",
+                    is_cut ? std::to_string(line.owner) : "each", number(line.cost),
+                    std::to_string(c10::sum_integers(line.bytes))});
+    if (!is_cut) {
+      alone += line.cost;
+      continue;
+    }
+    auto& loads = ranks[line.layout->exchange.get()];
+    loads.resize(line.bytes.size());
+    loads[line.owner].first += line.cost;
+    for (size_t r = 0; r < loads.size(); ++r) loads[r].second += line.bytes[r];
+  }
+  std::array<size_t, 6> widths{};
+  const auto length = [](const std::string& text) {  // in characters: continuation bytes do not count
+    return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  };
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], length(row[i]));
+  }
+  std::ostringstream text;
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) line += row[i] + std::string(widths[i] - length(row[i]) + 2, ' ');
+    text << line.substr(0, line.find_last_not_of(' ') + 1) << "\n";
+  }
+  if (ranks.empty()) text << "Every process shapes all its matrices: cost " << number(alone) << ".\n";
+  for (const auto& exchange : exchanges_) {
+    const auto found = ranks.find(exchange.second.get());
+    if (found == ranks.end()) continue;
+    for (size_t r = 0; r < found->second.size(); ++r) {
+      const auto& [load, bytes] = found->second[r];
+      text << "rank " << r << (static_cast<int64_t>(r) == exchange.second->rank() ? " (this one)" : "") << ": cost "
+           << number(load) << ", sends " << bytes << " bytes a step\n";
+    }
+  }
+  return text.str();
+}
+
+std::shared_ptr<Exchange> PythonEngine::exchange(const std::string& group) {
+  auto& known = exchanges_[group];
+  if (!known) known = c10d_exchange(group);
+  return known;
+}
+
+std::vector<std::vector<LayoutPtr>> PythonEngine::layouts_of(const std::string& sharding) {
+  if (sharding.empty()) {
+    engine_.set_guard(nullptr);
+    return {};
+  }
+  const Json given = Json::parse(sharding);
+  engine_.set_guard(exchange(given["everyone"].get<std::string>()));
+  std::vector<LayoutPtr> layouts;
+  for (const auto& line : given["layouts"]) {
+    Layout layout{line["shape"].get<std::vector<int64_t>>(), {}, exchange(line["group"].get<std::string>())};
+    for (const auto& box : line["boxes"])
+      layout.boxes.push_back({box[0].get<std::vector<int64_t>>(), box[1].get<std::vector<int64_t>>()});
+    TORCH_INTERNAL_ASSERT(static_cast<int64_t>(layout.boxes.size()) == layout.exchange->size());
+    layouts.push_back(std::make_shared<const Layout>(std::move(layout)));
+  }
+  std::vector<std::vector<LayoutPtr>> all;
+  for (const auto& group : given["of"]) {
+    auto& own = all.emplace_back();
+    for (const auto& number : group) own.push_back(number.get<int64_t>() < 0 ? nullptr : layouts.at(number));
+  }
+  return all;
 }
 
 Tensor PythonEngine::skipped() const {
@@ -238,8 +361,7 @@ std::vector<Names> PythonEngine::checked_names(const Names& optimizers, const st
     plain.emplace_back(next, end);
     for (const auto& parameter : parameters[g]) {
       TORCH_CHECK_TYPE(!parameter.key_set().has(c10::DispatchKey::Python), optimizers[g], ": '", *next++,
-                       "' is a sharded parameter (DTensor), which is not supported yet; use "
-                       "DistributedDataParallel, or keep this parameter whole");
+                       "' must be a plain tensor or a DTensor, got another subclass of Tensor; keep it plain");
     }
     next = end;
   }
@@ -248,7 +370,7 @@ std::vector<Names> PythonEngine::checked_names(const Names& optimizers, const st
 
 void PythonEngine::replace(int64_t index, std::unique_ptr<Options> options) {
   const auto& group = engine_.groups().at(index);
-  engine_.set_group(index, *options, group.parameters, group.names);
+  engine_.set_group(index, *options, group.parameters, group.names, group.layouts);
   given_[index].options = std::move(options);
 }
 

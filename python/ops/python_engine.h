@@ -2,6 +2,7 @@
 
 #include <torch/custom_class.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -24,8 +25,12 @@ using Values = c10::Dict<std::string, c10::IValue>;  // as Python has them
 class PythonEngine : public torch::CustomClassHolder {
  public:
   // Makes the groups hold these parameters under these optimizers; new ones have default options. No names, or one for
-  // each parameter.
-  void set_groups(const Names& optimizers, const std::vector<Tensors>& parameters, const std::vector<Names>& names);
+  // each parameter. `sharding` is empty, or describes how parameters, of which this process holds parts, are cut:
+  //   {"everyone": group, "layouts": [{"group", "shape", "boxes": [[[begin, …], [size, …]], …]}, …],
+  //    "of": [[number of a layout or −1, …], …]}
+  // where a group is the name of a process group, boxes are those of its ranks, and "of" is for each group's parameters.
+  void set_groups(const Names& optimizers, const std::vector<Tensors>& parameters, const std::vector<Names>& names,
+                  const std::string& sharding);
 
   // The names of each group's parameters: as they were given, without wrappers such as `module.`, or parameter.0,
   // parameter.1, … counted over all groups.
@@ -53,6 +58,20 @@ class PythonEngine : public torch::CustomClassHolder {
   void take_state(const std::vector<Fields>& held);
 
   void step(const OptionalTensor& found_inf, const OptionalTensor& grad_scale);
+
+  // How the state of all parameters is cut: [{field: [shape of the whole, kept apart from its parameter's shards]}, …].
+  std::string cut_fields() const;
+
+  // A field that is kept apart, whole. Every process of its parameter must ask for it.
+  Tensor whole_state(int64_t place, const std::string& field) const;
+
+  // The place among all parameters of each saved one; −1 if there is no such parameter.
+  std::vector<int64_t> places(const std::string& groups) const;
+
+  // A table of who shapes which matrix.
+  std::string plan() const;
+  void check_plan() { engine_.check_plan(); }
+  int64_t bytes_sent() const { return engine_.bytes_sent(); }
 
   Tensor skipped() const;
 
@@ -101,11 +120,16 @@ class PythonEngine : public torch::CustomClassHolder {
   // Adds "<option>=<after> in place of <before>" for each kind of state that was asked for and is another now.
   static void note_changes(std::set<std::string>& changes, const Options& before, const Options& after, bool mixed);
 
+  // The layouts of each group's parameters, from the description that set_groups takes.
+  std::vector<std::vector<LayoutPtr>> layouts_of(const std::string& sharding);
+  std::shared_ptr<Exchange> exchange(const std::string& group);
+
   Engine engine_;
-  std::vector<Given> given_;  // of each group
-  bool is_shown_ = false;     // Python has views of the state as it is
-  bool is_restored_ = false;  // what Python has is older than the state here
-  Tensor skipped_before_;     // of the engine that this one is a copy of, until there are parameters
+  std::map<std::string, std::shared_ptr<Exchange>> exchanges_;  // by the name of the process group
+  std::vector<Given> given_;                                    // of each group
+  bool is_shown_ = false;                                       // Python has views of the state as it is
+  bool is_restored_ = false;                                    // what Python has is older than the state here
+  Tensor skipped_before_;  // of the engine that this one is a copy of, until there are parameters
 };
 
 }  // namespace prism

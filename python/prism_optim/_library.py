@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pathlib
+from collections.abc import Sequence
+from operator import methodcaller
 from typing import Any, TypedDict
 
 import torch
@@ -21,6 +23,24 @@ ops: Any = _torch_ops.prism
 _torch_classes: Any = torch.classes
 Engine: Any = _torch_classes.prism.Engine
 
+PARAMETERS = ("params", "param_names")  # the keys of a group that are no options
+COMPILED = "prism_optim: the step is compiled already; compile without fullgraph=True, or leave optimizer.step() out of what is compiled"
+
+
+def engine_for(engine: Any, parameters: Sequence[torch.Tensor]) -> tuple[Any, bool]:
+    """Returns the engine, wrapped if some of these parameters are DTensors, and whether it is. Torch's DTensor is imported only then."""
+    engine = getattr(engine, "plain", engine)
+    if not any(hasattr(parameter, "device_mesh") for parameter in parameters):
+        return engine, False
+    from .distributed import ShardedEngine
+
+    return ShardedEngine(engine), True
+
+
+def to_json(value: Any) -> str:
+    """JSON, in which numpy scalars and tensors of one element are numbers."""
+    return json.dumps(value, default=methodcaller("item"))
+
 
 class Option(TypedDict):
     name: str
@@ -37,6 +57,10 @@ def _tuples(value: Any) -> Any:
 TABLES: dict[str, dict[str, Option]] = {
     optimizer: {line["name"]: line for line in table["options"]} for optimizer, table in json.loads(ops.tables()).items()
 }
+
+# The names of the options that are numbers, and of the others.
+NUMBERS = {optimizer: [name for name, line in table.items() if line["type"] == "number"] for optimizer, table in TABLES.items()}
+OTHERS = {optimizer: [name for name, line in table.items() if line["type"] != "number"] for optimizer, table in TABLES.items()}
 
 
 def defaults(optimizer: str, *, mixed: bool = False) -> dict[str, Any]:

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import copy
-import json
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from operator import is_, methodcaller
+from operator import is_
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ._library import TABLES, Engine, defaults, ops
-
-_NUMBERS = {optimizer: [name for name, line in table.items() if line["type"] == "number"] for optimizer, table in TABLES.items()}
-_OTHERS = {optimizer: [name for name, line in table.items() if line["type"] != "number"] for optimizer, table in TABLES.items()}
-_COMPILED = "prism_optim: the step is compiled already; compile without fullgraph=True, or leave optimizer.step() out of what is compiled"
-_PARAMETERS = ("params", "param_names")
-_item = methodcaller("item")  # numpy scalars and tensors of one element as JSON
+from ._library import COMPILED, NUMBERS, OTHERS, PARAMETERS, TABLES, Engine, defaults, engine_for, ops, to_json
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -32,10 +25,11 @@ class Optimizer(torch.optim.Optimizer):
     kind: str | None = None  # the optimizer of groups that name none
 
     def __init__(self, params: Iterable[Any], options: dict[str, Any]) -> None:
-        self._engine, self._last_scale = Engine(), None
+        self._engine, self._is_sharded, self._last_scale = Engine(), False, None
         self._told: tuple[list[Any], list[Tensor], list[Any]] = [], [], []  # the shape of the groups, parameters, options but numbers
         self._shown: list[tuple[int, str, Tensor]] = []  # what is in `state` of the engine: parameter's place, key, view
         super().__init__(params, options)
+        self._engine.check_plan()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds parameters with options of their own, and makes their state. A key that is nearly an option's name is an error."""
@@ -48,7 +42,7 @@ class Optimizer(torch.optim.Optimizer):
         super().add_param_group({"optimizer": optimizer, **fresh, **param_group})
         added = self.param_groups[-1]  # torch has warned of duplicate parameters, of which the first stays
         first = sorted({parameter: place for place, parameter in reversed(list(enumerate(added["params"])))}.values())
-        added |= {key: [added[key][place] for place in first] for key in _PARAMETERS if key in added}
+        added |= {key: [added[key][place] for place in first] for key in PARAMETERS if key in added}
         try:
             Optimizer._sync(self)
         except BaseException:
@@ -59,20 +53,21 @@ class Optimizer(torch.optim.Optimizer):
         """Tells the engine what groups and options are, and brings its state and `state` together."""
         groups, params = self.param_groups, [parameter for group in self.param_groups for parameter in group["params"]]
         shape = [(group.get("optimizer", ""), len(group["params"])) for group in groups]
-        if shape != self._told[0] or not all(map(is_, params, self._told[1])):
+        if shape != self._told[0] or not all(map(is_, params, self._told[1])) or (self._is_sharded and self._engine.moved()):
             names = [group.get("param_names", []) for group in groups]
-            self._engine.set_groups([optimizer for optimizer, _ in shape], [group["params"] for group in groups], names)
+            self._engine, self._is_sharded = engine_for(self._engine, params)
+            self._engine.set_groups([optimizer for optimizer, _ in shape], [group["params"] for group in groups], names, "")
             self._told = shape, params, [None] * len(groups)
         for index, group in enumerate(groups):
             if group["capturable"]:
                 placed = {name: group[name] for name in ("lr", "gamma") if name in group}
                 group |= self._engine.place_numbers(index, {name: x if isinstance(x, Tensor) else float(x) for name, x in placed.items()})
-            numbers = [self._rate(group) if name == "lr" else group[name] for name in _NUMBERS[group["optimizer"]]]
+            numbers = [self._rate(group) if name == "lr" else group[name] for name in NUMBERS[group["optimizer"]]]
             plain = [x if isinstance(x, Tensor) or not hasattr(x, "__float__") else float(x) for x in numbers]
-            others = {name: group[name] for name in _OTHERS[group["optimizer"]]}
+            others = {name: group[name] for name in OTHERS[group["optimizer"]]}
             self._engine.set_numbers(index, plain, group["capturable"])
             if others != self._told[2][index]:
-                self._engine.set_options(index, json.dumps(others, default=_item))
+                self._engine.set_options(index, to_json(others))
                 self._told[2][index] = copy.deepcopy(others)
         moved, held = self._engine.make_state(), [self.state[parameter] for parameter in params]
         if moved or not all(held[place].get(key) is view for place, key, view in self._shown):
@@ -92,7 +87,7 @@ class Optimizer(torch.optim.Optimizer):
         """Whether GradScaler leaves unscaling to the step: one to be captured, or of float16 weights. Frameworks do not clip for such."""
         return any(group["capturable"] or any(p.dtype is torch.float16 for p in group["params"]) for group in self.param_groups)
 
-    @torch.compiler.disable(reason=_COMPILED)  # type: ignore[no-untyped-call, untyped-decorator]
+    @torch.compiler.disable(reason=COMPILED)  # type: ignore[no-untyped-call, untyped-decorator]
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Takes one step. A parameter without a gradient stays as it is, and so does its state. A closure computes the loss again."""
         loss = torch.enable_grad()(closure)() if closure is not None else None
@@ -106,6 +101,10 @@ class Optimizer(torch.optim.Optimizer):
         """How many steps a non-finite gradient has canceled (`skip_nonfinite`)."""
         return self._engine.skipped()  # type: ignore[no-any-return]
 
+    def plan(self) -> str:
+        """Returns a table of who shapes each matrix, at what cost, and what each process sends at a step."""
+        return self._engine.plan()  # type: ignore[no-any-return]
+
     def state_dict(self) -> dict[str, Any]:
         """The state in torch's layout, with `skipped` where a group has `skip_nonfinite`, and names without what wrappers put into them."""
         self._sync()
@@ -114,6 +113,7 @@ class Optimizer(torch.optim.Optimizer):
             result = super().state_dict()
         finally:
             self.state = everything
+        result["state"] |= self._engine.apart(result["state"]) if self._is_sharded else {}
         skipped = {"skipped": self.skipped.clone()} if any(group["skip_nonfinite"] for group in self.param_groups) else {}
         for group, names in zip(result["param_groups"], self._engine.names(), strict=True):
             group |= skipped | ({"param_names": names} if "param_names" in group else {})
@@ -130,13 +130,13 @@ class Optimizer(torch.optim.Optimizer):
         skipped = [state_dict.get("skipped"), *(group.pop("skipped", None) for group in saved)]
         states = [state_dict["state"].get(number, {}) for group in saved for number in group["params"]]
         values = [{key: value for key, value in state.items() if isinstance(value, (Tensor, int, float))} for state in states]
-        headers = [{key: group[key] for key in ("optimizer", *_PARAMETERS, *usual[group.get("optimizer")]) if key in group} for group in saved]
-        sources, changes = self._engine.restore(json.dumps(headers, default=_item), values, skipped, self.kind is None)
+        headers = [{key: group[key] for key in ("optimizer", *PARAMETERS, *usual[group.get("optimizer")]) if key in group} for group in saved]
+        sources, changes = self._engine.restore(to_json(headers), values, skipped, self.kind is None)
         if changes:
             warnings.warn(f"load_state_dict: options follow the checkpoint: {changes}", stacklevel=3)
         for index, source in enumerate(sources):
-            own = {key: value for key, value in self.param_groups[index].items() if key in _PARAMETERS}
-            self.param_groups[index] = {key: value for key, value in saved[source].items() if key not in _PARAMETERS} | own
+            own = {key: value for key, value in self.param_groups[index].items() if key in PARAMETERS}
+            self.param_groups[index] = {key: value for key, value in saved[source].items() if key not in PARAMETERS} | own
         self.state = defaultdict(dict)
         self._sync()
         for post_hook in self._optimizer_load_state_dict_post_hooks.values():
@@ -144,7 +144,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         self._sync()
-        return super().__getstate__() | {"_engine": self._engine}
+        return super().__getstate__() | {"_engine": self._engine.plain if self._is_sharded else self._engine}
 
     def __setstate__(self, state: dict[str, Any]) -> None:  # pickles of earlier versions have no engine
-        super().__setstate__({"_engine": Engine(), "_told": ([], [], []), "_shown": [], "_last_scale": None} | state)
+        super().__setstate__({"_engine": Engine(), "_is_sharded": False, "_told": ([], [], []), "_shown": [], "_last_scale": None} | state)

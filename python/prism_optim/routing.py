@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import GeneratorType
 from typing import Any, Literal, TypeAlias, TypeGuard
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
@@ -154,7 +155,8 @@ def _rules(
 
 def _route(named: Sequence[tuple[str, Tensor]], rules: Sequence[Rule]) -> tuple[list[int], str]:
     lines = [{key: value for key, value in vars(rule).items() if key != "options"} for rule in rules]
-    taken, table = ops.route([p.detach() for _, p in named], [name for name, _ in named], json.dumps(lines))
+    shapes = [torch.empty(p.shape, device="meta") for _, p in named]  # a DTensor has the shape of the whole
+    taken, table = ops.route(shapes, [name for name, _ in named], json.dumps(lines))
     return taken, table
 
 

@@ -100,17 +100,37 @@ def test_two_processes_equal_one(tmp_path):
     torch.testing.assert_close(first, one, rtol=1e-9, atol=1e-11)
 
 
-def test_a_sharded_parameter_is_refused_by_name(tmp_path):
+def test_a_mesh_of_one_process_needs_no_others(tmp_path):
     import torch.distributed as dist
     from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
 
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
-        sharded = distribute_tensor(torch.randn(4, 4), init_device_mesh("cpu", (1,)), [Shard(0)])
-        with pytest.raises(TypeError, match=r"prism: 'blocks.0.w' is a sharded parameter \(DTensor\), which is not supported yet"):
-            prism_optim.Prism([("blocks.0.w", torch.nn.Parameter(sharded))])
+        plain = torch.nn.Parameter(torch.randn(4, 4))
+        sharded = torch.nn.Parameter(distribute_tensor(plain.data.clone(), init_device_mesh("cpu", (1,)), [Shard(0)]))
+        for parameter in (plain, sharded):
+            optimizer = prism_optim.Prism([("w", parameter)])
+            parameter.sum().backward()
+            optimizer.step()
+            assert "to its owner" not in optimizer.plan()
+        assert torch.equal(plain, sharded.to_local())
     finally:
         dist.destroy_process_group()
+
+
+def test_a_tensor_of_another_class_is_refused_by_name():
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    strange = torch.nn.Parameter(TwoTensor(torch.randn(4, 4), torch.randn(4, 4)))
+    with pytest.raises(TypeError, match=r"prism: 'w' must be a plain tensor or a DTensor, got another subclass of Tensor; keep it plain"):
+        prism_optim.Prism([("w", strange)])
+
+
+def test_the_plan_of_one_process():
+    weight, bias = torch.nn.Parameter(torch.randn(8, 4)), torch.nn.Parameter(torch.randn(8))
+    optimizer = prism_optim.Mixed([{"params": [("a.weight", weight)], "optimizer": "prism"}, {"params": [("a.bias", bias)], "optimizer": "adamw"}])
+    lines = optimizer.plan().splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["matrix", "a.weight", "Every process shapes all its matrices: cost 1.6e+03."]
 
 
 @pytest.mark.parametrize("name", ["base", "mixed", "optimizers", "routing", "spectra"])
@@ -135,6 +155,14 @@ def test_examples_run(name):
     result = run_python(f"examples/{name}.py")
     assert result.returncode == 0, result.stderr
     assert "loss" in result.stdout
+
+
+def test_the_example_with_several_processes_runs():
+    result = run_python("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "examples/fsdp2.py", "--steps", "20")
+    assert result.returncode == 0, result.stderr
+    assert "to its owner" in result.stdout
+    losses = [float(line.split("loss ")[1].split()[0]) for line in result.stdout.splitlines() if "loss" in line]
+    assert losses[-1] < 0.8 * losses[0]
 
 
 def test_a_script_switches_by_two_lines(tmp_path):

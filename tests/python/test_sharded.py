@@ -1,0 +1,546 @@
+"""DTensor parameters: what several gloo processes train equals what one process trains, bit for bit.
+
+The cases of one world run in the same processes, one after the other; each is a test of its own.
+"""
+
+import copy
+import datetime
+import functools
+import json
+import os
+import traceback
+import warnings
+
+import prism_optim
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from processes import run
+from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict, set_optimizer_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+CASES: dict[int, list] = {2: [], 3: [], 4: []}
+
+
+def case(*sizes, **arguments):
+    """Makes a function a test that runs in worlds of these sizes, with these arguments."""
+
+    def register(function):
+        name = " ".join([function.__name__.replace("_", " "), *map(str, arguments.values())])
+        for size in sizes:
+            CASES[size].append((name, function, arguments))
+        return function
+
+    return register
+
+
+def world(rank, size, folder):
+    torch.set_num_threads(1)
+    dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=20), dist.group.WORLD)
+    results = {}
+    for name, function, arguments in CASES[size]:
+        try:
+            function(folder, **arguments)
+            results[name] = ""
+        except BaseException:
+            results[name] = traceback.format_exc()
+            break  # the other processes may be elsewhere
+    with open(f"{folder}/results.{size}.{rank}", "w") as file:
+        json.dump(results, file)
+    if any(results.values()):
+        os._exit(0)  # the others fail at once, instead of waiting
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sharded")
+    found = {}
+    for size in (4, 2, 3):  # 4 saves what the others load
+        run(__file__, "world", size, folder)
+        for rank in range(size):
+            for name, error in json.loads((folder / f"results.{size}.{rank}").read_text()).items():
+                found.setdefault((size, name), []).append((rank, error))
+    return found | {"folder": folder}
+
+
+def pytest_generate_tests(metafunc):
+    if "name" in metafunc.fixturenames:
+        cases = [(size, name) for size, some in CASES.items() for name, *_ in some]
+        metafunc.parametrize(("size", "name"), cases, ids=[f"{name} of {size}" for size, name in cases])
+
+
+def test_several_processes(results, size, name):
+    assert (size, name) in results, "an earlier case failed"
+    assert results[size, name] == [(rank, "") for rank in range(size)], "\n".join(error for _, error in results[size, name])
+
+
+# ---- a model with everything that is cut differently
+
+
+class Net(nn.Module):
+    def __init__(self, seed=0):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.embed = nn.Embedding(11, 8)
+        self.attention = nn.MultiheadAttention(8, 2)  # its input projection is split into three
+        self.up, self.down = nn.Linear(8, 24), nn.Linear(24, 8)
+        self.twin = nn.Linear(8, 24)  # shares a bucket with `up`
+        self.thin = nn.Linear(40, 2)  # fewer rows than processes
+        self.conv = nn.Conv2d(3, 5, 3)  # flattened
+        self.experts = nn.Parameter(torch.randn(5, 8, 12))
+        self.norm = nn.LayerNorm(8)
+        self.head = nn.Linear(8, 11)
+
+
+def filled(model, seed):
+    """The model with random weights of this seed, the same on all processes: gradients, one for each parameter."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        parameter.data = torch.randn(parameter.shape, generator=generator).to(parameter.dtype)
+    return model
+
+
+def world_mesh():
+    return init_device_mesh("cpu", (dist.get_world_size(),))
+
+
+def fsdp(model):
+    fully_shard(model, mesh=world_mesh())
+
+
+def distributed(model, mesh, placements):
+    """Replaces every parameter by a DTensor with the placements that this function gives for it."""
+    for module in model.modules():
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            module.register_parameter(name, nn.Parameter(distribute_tensor(parameter.data, mesh, placements(parameter))))
+
+
+def columns(model):
+    distributed(model, world_mesh(), lambda p: [Shard(1) if p.dim() > 1 else Shard(0)])
+
+
+def hsdp(model):
+    fully_shard(model, mesh=init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard")))
+
+
+def tensor_parallel(model, mesh=None):
+    plan = {"up": ColwiseParallel(), "twin": ColwiseParallel(), "down": RowwiseParallel(), "head": ColwiseParallel(), "embed": RowwiseParallel()}
+    mesh = mesh or world_mesh()
+    parallelize_module(model, mesh, plan)
+    model.experts = nn.Parameter(distribute_tensor(model.experts.data, mesh, [Shard(0)]))
+
+
+def fsdp_and_tensor_parallel(model):
+    mesh = init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("dp", "tp"))
+    tensor_parallel(model, mesh["tp"])
+    fully_shard(model, mesh=mesh["dp"])
+
+
+def nested(model):
+    """Shard(0) over both dimensions of a mesh, from left to right."""
+    distributed(model, init_device_mesh("cpu", (2, 2)), lambda p: [Shard(0), Shard(0)])
+
+
+OPTIONS = {
+    "prism": {"matrices": "prism"},
+    "ema": {"matrices": "prism", "covariance": "ema"},
+    "every": {"matrices": "prism", "covariance": "ema", "covariance_every": 3, "bias_correction": True},
+    "sketch": {"matrices": "prism", "covariance": "sketch", "rank": 3},
+    "rows": {"matrices": "prism", "normalize": "rows"},
+    "both": {"matrices": "prism", "side": "both", "weight_decay": 0.1},
+    "muon": {"matrices": "muon", "master_weights": True},
+    "soap": {"matrices": "soap", "refresh": 3},
+    "shampoo": {"matrices": "shampoo"},
+    "rmsspectral": {"matrices": "rmsspectral", "rest": "rmsprop"},
+}
+
+
+def optimizer_of(model, options="prism", **more):
+    return prism_optim.Mixed(prism_optim.param_groups(model, lr=0.05, aux_lr=0.01, **OPTIONS[options], **more))
+
+
+@functools.cache
+def gradients(cut, dtype, step):
+    """The gradients of a step, cut as parameters are, by cutting a model that has them as weights."""
+    model = filled(Net().to(dtype), 100 + step)
+    if cut:
+        cut(model)
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+def train(model, optimizer, steps, cut=None, first=0, without=()):
+    for step in range(first, first + steps):
+        given = gradients(cut, next(model.parameters()).dtype, step)
+        for name, parameter in model.named_parameters():
+            parameter.grad = None if name in without else given[name]
+        optimizer.step()
+
+
+def whole(value):
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def assert_equal(model, optimizer, expected_model, expected_optimizer):
+    for (name, parameter), expected in zip(model.named_parameters(), expected_model.parameters(), strict=True):
+        assert torch.equal(whole(parameter.detach()), expected), name
+    ours, theirs = optimizer.state_dict(), expected_optimizer.state_dict()
+    for number, expected in theirs["state"].items():
+        assert ours["state"][number].keys() == expected.keys()
+        for key, value in expected.items():
+            found = whole(ours["state"][number][key])
+            assert found.dtype == value.dtype
+            assert torch.equal(found, value), (number, key)
+
+
+class Counted:
+    """Counts the calls of DTensor.full_tensor."""
+
+    def __enter__(self):
+        self.calls, self.original = 0, DTensor.full_tensor
+
+        def counted(tensor, **options):
+            self.calls += 1
+            return self.original(tensor, **options)
+
+        DTensor.full_tensor = counted
+        return self
+
+    def __exit__(self, *_):
+        DTensor.full_tensor = self.original
+
+
+def compared(cut, options="prism", steps=20, dtype=torch.float32, **more):
+    plain = Net().to(dtype)
+    reference = optimizer_of(plain, options, **more)
+    train(plain, reference, steps)
+    model = Net().to(dtype)
+    cut(model)
+    optimizer = optimizer_of(model, options, **more)
+    with Counted() as counted:
+        train(model, optimizer, steps, cut)
+    assert counted.calls == 0
+    assert_equal(model, optimizer, plain, reference)
+    return model, optimizer
+
+
+def equals_one_process(folder, layout):
+    compared(globals()[layout])
+
+
+case(2, 3, 4, layout="fsdp")(equals_one_process)
+case(2, 3, layout="columns")(equals_one_process)
+case(2, layout="tensor_parallel")(equals_one_process)
+for _layout in ("hsdp", "fsdp_and_tensor_parallel", "nested"):
+    case(4, layout=_layout)(equals_one_process)
+
+
+def equals_one_process_with(folder, options):
+    compared(fsdp, options, steps=20 if options in ("ema", "muon", "soap") else 6)
+
+
+for _options in OPTIONS:
+    case(3, options=_options)(equals_one_process_with)
+
+
+@case(2, 4)
+def sixteen_bit_weights_with_masters_equal_one_process(folder):
+    compared(fsdp if dist.get_world_size() == 2 else fsdp_and_tensor_parallel, dtype=torch.bfloat16, master_weights=True)
+
+
+# ---- what one process decides holds for all
+
+
+def local_weights(model):
+    return [(p._local_tensor if isinstance(p, DTensor) else p).detach().clone() for p in model.parameters()]
+
+
+@case(3, reason="gradient")
+@case(4, reason="found_inf")
+def a_step_skipped_by_one_process_is_skipped_by_all(folder, reason):
+    cut = fsdp if dist.get_world_size() == 3 else fsdp_and_tensor_parallel
+    model = Net()
+    cut(model)
+    optimizer = optimizer_of(model, skip_nonfinite=reason == "gradient")
+    train(model, optimizer, 2, cut)
+    before = local_weights(model)
+    state = {number: {key: whole(value).clone() for key, value in fields.items()} for number, fields in optimizer.state_dict()["state"].items()}
+    if reason == "gradient":
+        poisoned = model.up.bias if dist.get_rank() == 1 else None  # of an elementwise rule; PRISM's matrices must rest too
+        if poisoned is not None:
+            poisoned.grad = DTensor.from_local(torch.full_like(poisoned._local_tensor, torch.nan), poisoned.device_mesh, poisoned.placements, run_check=False)
+            assert poisoned._local_tensor.numel() > 0
+    else:
+        optimizer.found_inf = torch.tensor(float(dist.get_rank() == 2))
+    optimizer.step()
+    assert all(map(torch.equal, local_weights(model), before))
+    for number, fields in optimizer.state_dict()["state"].items():
+        assert all(torch.equal(whole(value), state[number][key]) for key, value in fields.items())
+    assert optimizer.skipped == (1 if reason == "gradient" else 0)
+
+
+@case(2, 3)
+def gradients_that_only_some_processes_have_count_for_all(folder):
+    """A process without the gradient of its shard gives zeros, and a parameter without any rests."""
+    model, plain = Net(), Net()
+    fsdp(model)
+    optimizer, reference = optimizer_of(model, "every"), optimizer_of(plain, "every")
+    rests, uneven = "twin.weight", "up.weight"
+    first = -(-24 // dist.get_world_size())  # rows of `up` that the first process holds
+    for step in range(4):
+        ours, theirs = gradients(fsdp, torch.float32, step), gradients(None, torch.float32, step)
+        for (name, parameter), expected in zip(model.named_parameters(), plain.parameters(), strict=True):
+            parameter.grad, expected.grad = (None, None) if name == rests else (ours[name], theirs[name].clone())
+            if name == uneven and step == 2:
+                expected.grad[first:] = 0
+                parameter.grad = ours[name] if dist.get_rank() == 0 else None
+        optimizer.step()
+        reference.step()
+    assert_equal(model, optimizer, plain, reference)
+    assert torch.equal(whole(dict(model.named_parameters())[rests].detach()), dict(Net().named_parameters())[rests])
+
+
+# ---- the plan and the traffic
+
+
+@case(2, 3, 4)
+def the_plan_is_the_same_everywhere_and_so_is_the_traffic(folder):
+    size = dist.get_world_size()
+    model = Net()
+    fsdp(model)
+    for options, operands in (("prism", 2), ("muon", 1)):
+        optimizer = optimizer_of(model, options)
+        plan = optimizer.plan()
+        assert optimizer_of(model, options).plan() == plan
+        plans = [None] * size
+        dist.all_gather_object(plans, plan.replace(" (this one)", ""))
+        assert len(set(plans)) == 1
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        expected = torch.tensor(0)
+        owners = {line.split()[0]: int(line.split("to its owner")[1].split()[0]) for line in plan.splitlines() if "to its owner" in line}
+        for name, owner in owners.items():
+            shape, part = dict(model.named_parameters())[name.split(".split.")[0]].shape, name.partition(".split.")[2]
+            rows, columns = shape[0], shape[1:].numel()
+            begin, end = (int(part) * rows // 3, (int(part) + 1) * rows // 3) if part else (0, rows)
+            chunk = -(-rows // size)
+            held = max(0, min(end, (owner + 1) * chunk) - max(begin, owner * chunk))
+            expected += 4 * (operands + 1) * (end - begin - held) * columns
+        sent = torch.tensor(optimizer._engine.bytes_sent())
+        dist.all_reduce(sent)
+        assert len(owners) == 9
+        assert sent == expected
+        assert sum(int(line.split("sends ")[1].split()[0]) for line in plan.splitlines() if line.startswith("rank")) == expected
+
+
+@case(2)
+def different_models_are_an_error_and_not_a_hang(folder):
+    mesh = world_mesh()
+    names = ["a", "b"] if dist.get_rank() == 0 else ["b", "a"]
+    named = [(name, nn.Parameter(distribute_tensor(torch.ones(4, 4), mesh, [Shard(0)]))) for name in names]
+    with pytest.raises(ValueError, match="the 2 processes that share parameters gave their optimizers different ones: names, shapes, order"):
+        prism_optim.Prism(named)
+
+
+# ---- real training, saving and loading
+
+
+@case(2)
+def a_real_backward_pass_trains(folder):
+    """FSDP2 with gradients added up, not averaged: each process has half of the batch; accumulation in the second half of the steps."""
+    x, y = torch.randn(8, 6, generator=torch.Generator().manual_seed(1)), torch.randn(8, 4, generator=torch.Generator().manual_seed(2))
+    losses = []
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 4))
+    fully_shard(model, mesh=world_mesh())
+    model.set_force_sum_reduction_for_comms(True)
+    model.set_gradient_divide_factor(1.0)
+    optimizer = prism_optim.Mixed(model, lr=0.05, aux_lr=0.01)
+    rank = dist.get_rank()
+    for step in range(20):
+        for part in range(2 if step >= 10 else 1):
+            model.set_requires_gradient_sync(part == 1 or step < 10)
+            rows = slice(4 * rank, 4 * rank + 4)
+            loss = (model(x[rows]) - y[rows]).square().sum() / 32
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        dist.all_reduce(loss := loss.detach())
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
+    assert all(p.grad is None and p._local_tensor.grad is None for p in model.parameters())
+
+
+LOADED_BY = {2: 4, 3: 2}  # which world loads what which one saved
+STEPS = {4: 0, 2: 2, 3: 4}
+
+
+@case(2, 3, 4)
+def a_checkpoint_continues_on_another_number_of_processes(folder):
+    size = dist.get_world_size()
+    for options in ("every", "soap", "muon"):
+        cut = {4: fsdp_and_tensor_parallel, 2: tensor_parallel, 3: fsdp}[size]
+        model = Net(seed=0 if size == 4 else size)
+        cut(model)
+        optimizer = optimizer_of(model, options)
+        if size in LOADED_BY:
+            load(model, optimizer, f"{folder}/{options}.{LOADED_BY[size]}")
+        train(model, optimizer, 2, cut, first=STEPS[size])
+        save(model, optimizer, f"{folder}/{options}.{size}")
+        full = get_optimizer_state_dict(model, optimizer, options=StateDictOptions(full_state_dict=True))
+        if dist.get_rank() == 0:
+            torch.save(full, f"{folder}/{options}.{size}.full")
+
+
+def parts_of(model, optimizer):
+    return {"model": model.state_dict(), "optimizer": get_optimizer_state_dict(model, optimizer)}
+
+
+def save(model, optimizer, folder):
+    dcp.save(parts_of(model, optimizer), checkpoint_id=folder)
+
+
+def load(model, optimizer, folder):
+    parts = parts_of(model, optimizer)
+    dcp.load(parts, checkpoint_id=folder)
+    model.load_state_dict(parts["model"])
+    set_optimizer_state_dict(model, optimizer, parts["optimizer"])
+
+
+@pytest.fixture
+def one_thread():  # as the processes have: sums depend on the number of threads
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("kind", ["sharded", "full"])
+@pytest.mark.parametrize("options", ["every", "soap", "muon"])
+def test_one_process_continues_what_four_two_and_three_trained(results, options, kind):
+    folder = results["folder"]
+    plain, model = Net(), Net(seed=5)
+    reference, optimizer = optimizer_of(plain, options), optimizer_of(model, options)
+    train(plain, reference, 8)
+    load(model, optimizer, folder / f"{options}.3")
+    if kind == "full":
+        optimizer = optimizer_of(model, options)
+        full = torch.load(folder / f"{options}.3.full", weights_only=False)
+        set_optimizer_state_dict(model, optimizer, full, options=StateDictOptions(full_state_dict=True))
+    train(model, optimizer, 2, first=6)
+    assert_equal(model, optimizer, plain, reference)
+
+
+@case(3)
+def a_full_state_of_one_process_is_loaded_by_all(folder):
+    """With set_optimizer_state_dict, from rank 0 alone, and with load_state_dict, whose tensors are whole."""
+    plain = Net()
+    reference = optimizer_of(plain, "every")
+    train(plain, reference, 2)
+    saved = copy.deepcopy(reference.state_dict())
+    full = copy.deepcopy(get_optimizer_state_dict(plain, reference))
+    weights = copy.deepcopy(plain.state_dict())
+    train(plain, reference, 2, first=2)
+    for way in ("load_state_dict", "set_optimizer_state_dict"):
+        model = Net()
+        model.load_state_dict(weights)
+        fsdp(model)
+        optimizer = optimizer_of(model, "every")
+        if way == "load_state_dict":
+            optimizer.load_state_dict(saved)
+        else:
+            given = full if dist.get_rank() == 0 else {}
+            set_optimizer_state_dict(model, optimizer, given, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))
+        train(model, optimizer, 2, fsdp, first=2)
+        assert_equal(model, optimizer, plain, reference)
+
+
+# ---- other things that happen to parameters
+
+
+@case(2)
+def other_placements_work_through_a_whole_copy_and_say_so_once(folder):
+    from torch.distributed.tensor.placement_types import _StridedShard
+
+    mesh = world_mesh()
+    whole_weight = torch.randn(8, 6, generator=torch.Generator().manual_seed(3))
+    rows = torch.arange(8).view(2, 2, 2)[:, dist.get_rank()].flatten()  # every second pair of rows: no shard in one piece
+    odd = [_StridedShard(0, split_factor=2)]
+    make = lambda value: DTensor.from_local(value[rows].clone(), mesh, odd, run_check=False, shape=value.shape, stride=value.stride())  # noqa: E731
+    plain, parameter = nn.Parameter(whole_weight.clone()), nn.Parameter(make(whole_weight))
+    reference = prism_optim.Prism([("w", plain)])
+    with pytest.warns(UserWarning, match=r"prism_optim: 'w' with placements .* is stepped through a whole copy on every process"):
+        optimizer = prism_optim.Prism([("w", parameter)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        for step in range(3):
+            plain.grad = torch.randn(8, 6, generator=torch.Generator().manual_seed(step))
+            parameter.grad = make(plain.grad)
+            reference.step()
+            optimizer.step()
+    assert torch.equal(parameter._local_tensor, plain[rows])
+
+
+@case(2)
+def state_follows_a_shard_that_is_replaced(folder):
+    model, plain = Net(), Net()
+    fsdp(model)
+    optimizer, reference = optimizer_of(model, "ema"), optimizer_of(plain, "ema")
+    train(plain, reference, 4)
+    train(model, optimizer, 2, fsdp)
+    for parameter in model.parameters():
+        parameter._local_tensor = parameter._local_tensor.clone()
+    train(model, optimizer, 2, fsdp, first=2)
+    assert_equal(model, optimizer, plain, reference)
+
+
+@case(2)
+def parameters_swapped_for_shards_after_construction_are_followed(folder):
+    """As accelerate does it: the optimizer is made first, and then its parameters are replaced."""
+    model, plain = Net(), Net()
+    optimizer, reference = optimizer_of(model), optimizer_of(plain)
+    before = dict(model.named_parameters())
+    fsdp(model)
+    after = {before[name]: parameter for name, parameter in model.named_parameters()}
+    for group in optimizer.param_groups:
+        group["params"] = [after[parameter] for parameter in group["params"]]
+    train(model, optimizer, 2, fsdp)
+    train(plain, reference, 2)
+    assert_equal(model, optimizer, plain, reference)
+    assert all(isinstance(optimizer.state[p]["momentum"], DTensor) for p in [model.up.weight, model.experts])
+
+
+@case(2)
+def whole_parameters_beside_sharded_ones_train(folder):
+    """Parameters of a replicated mesh, and plain tensors."""
+    plain, model = Net(), Net()
+    mesh = world_mesh()
+    model.up.weight = nn.Parameter(distribute_tensor(model.up.weight.data, mesh, [Shard(0)]))
+    model.down.weight = nn.Parameter(distribute_tensor(model.down.weight.data, mesh, [Replicate()]))
+    reference, optimizer = optimizer_of(plain), optimizer_of(model)
+    for step in range(3):
+        given = gradients(None, torch.float32, step)
+        for (name, parameter), expected in zip(model.named_parameters(), plain.parameters(), strict=True):
+            expected.grad = given[name]
+            parameter.grad = distribute_tensor(given[name], mesh, parameter.placements) if isinstance(parameter, DTensor) else given[name]
+        reference.step()
+        optimizer.step()
+    assert_equal(model, optimizer, plain, reference)
+
+
+@case(2)
+def what_is_not_possible_is_refused_by_name(folder):
+    model = Net()
+    fsdp(model)
+    with pytest.raises(NotImplementedError, match="inspect: the parameters are cut over several processes"):
+        optimizer = optimizer_of(model)
+        train(model, optimizer, 1, fsdp)
+        prism_optim.inspect(optimizer)
+    with pytest.raises(ValueError, match="prism: 'up.weight' is cut over several processes, whose exchange cannot be captured"):
+        prism_optim.Prism([("up.weight", model.up.weight)], capturable=True)
