@@ -58,8 +58,8 @@ std::optional<std::vector<Entry>> entries_of(const Options& options, const Bucke
 }
 
 bool usable(const Bucket& bucket) {
-  return !bucket.layout && bucket.device.is_cuda() && real_of(bucket.type) && c10::multiply_integers(bucket.shape) > 0 &&
-         cuda::available(bucket.device.index());
+  return !bucket.layout && bucket.device.is_cuda() && real_of(bucket.type) &&
+         c10::multiply_integers(bucket.shape) > 0 && cuda::available(bucket.device.index());
 }
 
 // ---- matrices
