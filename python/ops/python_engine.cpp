@@ -146,9 +146,8 @@ void PythonEngine::take_state(const std::vector<Fields>& held) {
     for (const auto& [key, view] : views) {
       if (!values.contains(key) || values.at(key).is_set_to(view)) continue;
       const Tensor& held_value = values.at(key);
-      const Tensor value = held_value.sizes() == view.sizes()
-                               ? held_value
-                               : engine_.part_of_state(group, parameter, key, held_value);
+      const Tensor value =
+          held_value.sizes() == view.sizes() ? held_value : engine_.part_of_state(group, parameter, key, held_value);
       TORCH_CHECK_VALUE(value.sizes() == view.sizes(), "state '", key, "' of '",
                         engine_.groups()[group].names[parameter], "' must be ", view.scalar_type(), " of shape ",
                         view.sizes(), ", got ", value.scalar_type(), " of shape ", value.sizes());
