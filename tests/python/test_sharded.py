@@ -90,6 +90,7 @@ class Net(nn.Module):
         self.attention = nn.MultiheadAttention(8, 2)  # its input projection is split into three
         self.up, self.down = nn.Linear(8, 24), nn.Linear(24, 8)
         self.twin = nn.Linear(8, 24)  # shares a bucket with `up`
+        self.wide = nn.Linear(16, 4)  # with tensor parallelism its shards have the shape of those of attention.out_proj
         self.thin = nn.Linear(40, 2)  # fewer rows than processes
         self.conv = nn.Conv2d(3, 5, 3)  # flattened
         self.experts = nn.Parameter(torch.randn(5, 8, 12))
@@ -129,7 +130,8 @@ def hsdp(model):
 
 
 def tensor_parallel(model, mesh=None):
-    plan = {"up": ColwiseParallel(), "twin": ColwiseParallel(), "down": RowwiseParallel(), "head": ColwiseParallel(), "embed": RowwiseParallel()}
+    rows, columns = ("up", "twin", "attention.out_proj", "head"), ("down", "wide", "embed")
+    plan = {name: ColwiseParallel() for name in rows} | {name: RowwiseParallel() for name in columns}
     mesh = mesh or world_mesh()
     parallelize_module(model, mesh, plan)
     model.experts = nn.Parameter(distribute_tensor(model.experts.data, mesh, [Shard(0)]))
@@ -333,9 +335,17 @@ def the_plan_is_the_same_everywhere_and_so_is_the_traffic(folder):
             expected += 4 * (operands + 1) * (end - begin - held) * columns
         sent = torch.tensor(optimizer._engine.bytes_sent())
         dist.all_reduce(sent)
-        assert len(owners) == 9
+        assert len(owners) == 10
         assert sent == expected
         assert sum(int(line.split("sends ")[1].split()[0]) for line in plan.splitlines() if line.startswith("rank")) == expected
+
+
+@case(4)
+def replicas_do_not_talk_to_each_other_about_matrices(folder):
+    model = Net()
+    hsdp(model)
+    plan = optimizer_of(model).plan()
+    assert [line.split(":")[0].removesuffix(" (this one)") for line in plan.splitlines() if line.startswith("rank")] == ["rank 0", "rank 1"]
 
 
 @case(2)
