@@ -3,8 +3,9 @@
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
 #include <cmath>
-#include <map>
+#include <utility>
 
 namespace prism {
 namespace {
@@ -28,8 +29,8 @@ struct NamedSet {
 };
 
 // The table is local to the function: a user's global options may need it before the globals of this file exist.
-const std::map<std::string, NamedSet>& sets() {
-  static const std::map<std::string, NamedSet> table = {
+const std::vector<std::pair<std::string, NamedSet>>& sets() {
+  static const std::vector<std::pair<std::string, NamedSet>> table = {
       {"jordan", {std::vector<Polynomial>(5, {3.4445, -4.7750, 2.0315})}},
       {"you",
        {{{4.0848, -6.8946, 2.9270},
@@ -63,7 +64,7 @@ const std::map<std::string, NamedSet>& sets() {
 }  // namespace
 
 Coefficients::Coefficients(const std::string& name) : name_(name) {
-  const auto found = sets().find(name);
+  const auto found = std::ranges::find(sets(), name, &std::pair<std::string, NamedSet>::first);
   TORCH_CHECK_VALUE(found != sets().end(), "coefficients: expected one of ", c10::Join(", ", names()),
                     " or one list of numbers per step, got '", name, "'");
   polynomials_ = found->second.polynomials;
@@ -100,7 +101,11 @@ double Coefficients::operator()(double x) const {
 }
 
 const std::vector<std::string>& Coefficients::names() {
-  static const std::vector<std::string> all = {"jordan", "you", "polar_express", "minimax9", "converged"};
+  static const auto all = [] {
+    std::vector<std::string> list;
+    for (const auto& [name, set] : sets()) list.push_back(name);
+    return list;
+  }();
   return all;
 }
 

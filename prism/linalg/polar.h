@@ -15,7 +15,6 @@ enum class Solver { Gram, Stacked, Exact };
 struct PolarOptions {
   Solver solver = Solver::Gram;
   Coefficients coefficients = "jordan";
-  Precision precision = Precision::Full;
 };
 
 // The orthogonal polar factor of each matrix of X (…, m, n): polar(X) = UVᵀ = X(XᵀX)^(−1/2) for X = UΣVᵀ, zero for

@@ -32,7 +32,7 @@ Tensor inverse_power(const Tensor& R, int64_t root, const PolarOptions& options)
   if (options.solver == Solver::Exact) return inverse_root(R, root, {.method = RootMethod::Eigh});
   if (root != 2) return inverse_root(R, root);
   const Tensor size = gram_size(R, options.coefficients);
-  return gram_iteration(R / size, options.coefficients, options.precision).div_(size.sqrt());
+  return gram_iteration(R / size, options.coefficients).div_(size.sqrt());
 }
 
 Tensor gram(const Tensor& T, const Tensor& N) {  // TᵀT + NᵀN
@@ -107,11 +107,6 @@ void check_tikhonov(const char* who, const Tensor& T, double damping, Solver sol
   check_no_stack(who, solver);
 }
 
-void check_precision(const char* who, const PolarOptions& options, Side side) {
-  TORCH_CHECK_VALUE(options.precision == Precision::Full || (options.solver == Solver::Gram && side != Side::Both), who,
-                    ": split precision needs solver 'gram' and a side other than 'both'");
-}
-
 }  // namespace
 
 Side resolved_side(Side side, int64_t m, int64_t n) {
@@ -127,7 +122,6 @@ Tensor shape_momentum(const Tensor& T, const Tensor& D, const ShapingOptions& op
   // Without noise every side gives the polar factor: take the cheapest.
   const Side side = resolved_side(noisy ? options.side : Side::Auto, T.size(-2), T.size(-1));
   if (side == Side::Both) check_no_stack("side 'both'", options.polar.solver);
-  check_precision(kWho, options.polar, side);
   TORCH_CHECK(!noisy || (D.defined() && D.sizes() == T.sizes()), "shape_momentum: D must have the shape of T, ",
               T.sizes(), ", got ", D.defined() ? D.sizes() : at::IntArrayRef());
   if (T.numel() == 0) return at::zeros_like(T);
@@ -154,7 +148,6 @@ Tensor shape_with_covariance(const Tensor& T, const Covariance& left, const Cova
   check_gamma(kWho, options.gamma);
   check_no_stack("covariance", options.polar.solver);
   const Side side = resolved_side(options.side, T.size(-2), T.size(-1));
-  check_precision(kWho, options.polar, side);
   const auto type = working_type(T, options.polar.solver);
 
   Tensor magnitude = largest_magnitude(T);

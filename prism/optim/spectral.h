@@ -16,9 +16,7 @@ class SpectralOptions : public MatrixOptions<Self> {
   PRISM_OPTION(int64_t, steps, 0, kAny, "Newton-Schulz steps; 0: the length of the set, more repeat the last");
 
  public:
-  PolarOptions polar() const {
-    return {.solver = solver(), .coefficients = coefficients().with_steps(steps()), .precision = Precision::Full};
-  }
+  PolarOptions polar() const { return {.solver = solver(), .coefficients = coefficients().with_steps(steps())}; }
   void check() const override {
     MatrixOptions<Self>::check();
     TORCH_CHECK_VALUE(steps() >= 0, this->name(),

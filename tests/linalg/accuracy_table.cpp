@@ -47,7 +47,7 @@ void print_ablation() {
       {"none", {}},
       {"RZ in step 1", {.RZ = 1}},
       {"RZ, (RZ)ᵀZ in step 1", {.RZ = 1, .ZRZ = 1}},
-      {"**RZ, (RZ)ᵀZ in steps 1–2** (`Precision::Split`)", {.RZ = 2, .ZRZ = 2}},
+      {"**RZ, (RZ)ᵀZ in steps 1–2** (as prism/cuda does)", {.RZ = 2, .ZRZ = 2}},
       {"RZ, (RZ)ᵀZ in all steps", {.RZ = all, .ZRZ = all}},
       {"all four in steps 1–2", {.R2 = 2, .QZ = 2, .RZ = 2, .ZRZ = 2}},
       {"R², RZ, (RZ)ᵀZ in all steps", {.R2 = all, .RZ = all, .ZRZ = all}},

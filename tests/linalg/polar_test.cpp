@@ -14,8 +14,8 @@ using test::svd_polar;
 const std::vector<std::pair<int64_t, int64_t>> kShapes = {{24, 24}, {40, 16}, {16, 40}, {64, 8},
                                                           {8, 64},  {1, 9},   {9, 1},   {1, 1}};
 
-PolarOptions with(Solver solver, const Coefficients& coefficients = "jordan", Precision precision = Precision::Full) {
-  return {.solver = solver, .coefficients = coefficients, .precision = precision};
+PolarOptions with(Solver solver, const Coefficients& coefficients = "jordan") {
+  return {.solver = solver, .coefficients = coefficients};
 }
 
 TEST(Polar, IsTheOrthogonalFactorOfTheSvd) {
@@ -119,14 +119,6 @@ TEST(Polar, IsIdempotentAndLeavesOrthogonalMatricesAlone) {
   EXPECT_CLOSE(polar(Q, with(Solver::Exact)), Q, 1e-13);
 }
 
-TEST(Polar, InSplitPrecisionIsNearThatInFloat32) {
-  const Tensor X = random({48, 32}, 9).to(at::kFloat);
-  const Tensor full = polar(X, with(Solver::Gram));
-  const Tensor split = polar(X, with(Solver::Gram, "jordan", Precision::Split));
-  EXPECT_CLOSE(split, full, 5e-3);
-  EXPECT_FALSE(at::equal(split, full));
-}
-
 TEST(GramIteration, ReturnsWhatCarriesTheMatrixThroughTheLiteralIteration) {
   for (const auto& name : Coefficients::names()) {
     const Coefficients set(name);
@@ -158,12 +150,8 @@ TEST(NuclearNorm, IsTheSumOfTheSingularValues) {
   EXPECT_CLOSE(nuclear_norm(X, polar(X, with(Solver::Exact))), at::linalg_svdvals(X).sum(-1).view({3, 1, 1}), 1e-12);
 }
 
-TEST(Polar, RefusesWhatIsNoMatrixAndPrecisionThatWouldBeIgnored) {
+TEST(Polar, RefusesWhatIsNoMatrix) {
   EXPECT_MESSAGE(polar(at::zeros({4})), "polar: expected a matrix or a batch of matrices (…, m, n), got shape [4]");
-  for (const auto solver : {Solver::Stacked, Solver::Exact}) {
-    EXPECT_MESSAGE(polar(random({4, 4}), with(solver, "jordan", Precision::Split)),
-                   "split precision needs solver 'gram' and a side other than 'both'");
-  }
 }
 
 }  // namespace

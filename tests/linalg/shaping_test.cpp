@@ -326,10 +326,6 @@ TEST(Shaping, RefusesImpossibleSettingsWithAClearMessage) {
   EXPECT_MESSAGE(shape_momentum(T, Tensor(), with(1)), "shape_momentum: D must have the shape of T, [4, 3], got []");
   EXPECT_MESSAGE(shape_momentum(T, D, with(1, Side::Both, Solver::Stacked)),
                  "side 'both': solver 'stacked' needs the innovation itself; use 'gram' or 'exact'");
-  auto split = with(1, Side::Both);
-  split.polar.precision = Precision::Split;
-  EXPECT_MESSAGE(shape_momentum(T, D, split),
-                 "shape_momentum: split precision needs solver 'gram' and a side other than 'both'");
 
   const Covariance wrong{at::eye(4, at::kDouble), at::ones({1, 1}, at::kDouble)};
   EXPECT_MESSAGE(shape_with_covariance(T, {}, wrong, with(1)),
@@ -340,8 +336,6 @@ TEST(Shaping, RefusesImpossibleSettingsWithAClearMessage) {
                  "covariance: solver 'stacked' needs the innovation itself; use 'gram' or 'exact'");
   EXPECT_MESSAGE(shape_with_covariance(T, {}, wrong, with(-2)),
                  "shape_with_covariance: gamma must be finite and 0 or more, got -2");
-  EXPECT_MESSAGE(shape_with_covariance(T, wrong, wrong, split),
-                 "shape_with_covariance: split precision needs solver 'gram' and a side other than 'both'");
   EXPECT_MESSAGE(shape_tikhonov(T, -0.5), "shape_tikhonov: damping must be finite and 0 or more, got -0.5");
   EXPECT_MESSAGE(shape_tikhonov_absolute(T, -0.5),
                  "shape_tikhonov_absolute: damping must be finite and 0 or more, got -0.5");
