@@ -12,6 +12,8 @@
 
 namespace prism::train {
 
+inline constexpr const char* kAuto = "auto";  // as a value: left to the program
+
 // Every key of `prism train` and `prism compare`. The keys of [optimizer] are made from the options tables of
 // prism/optim, so each option of each optimizer is there, with "auto" (the optimizer's own default) as its default.
 const io::ConfigTable& config_table();
