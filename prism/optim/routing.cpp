@@ -160,7 +160,7 @@ Rules default_rules(const Options& matrices, const Options& rest,
     rules.push_back({.label = "last layer", .only = Only::LastMatrix, .options = second});
     rules.push_back({.label = "head", .pattern = kHeads, .options = second});
   }
-  rules.push_back({.label = "hidden matrix", .min_dimensions = 2, .options = first});
+  rules.push_back({.label = kHiddenMatrix, .min_dimensions = 2, .options = first});
   return rules;
 }
 

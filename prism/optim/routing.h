@@ -18,9 +18,11 @@ namespace prism {
 //               layer, whatever its name
 enum class Only { Any, Depthwise, LastMatrix };
 
+inline constexpr const char* kHiddenMatrix = "hidden matrix";  // label of the rule that catches what no other does
+
 // One routing rule: parameters whose name and shape match are optimized with these options.
 struct Rule {
-  std::string label;           // its name in the table: "embedding", "hidden matrix", …
+  std::string label;           // its name in the table: "embedding", kHiddenMatrix, …
   std::string pattern = ".*";  // an ECMAScript regular expression, searched in the name
   int64_t min_dimensions = 0;  // counted without sizes of 1: a (1, n) matrix has one
   int64_t max_dimensions = INT64_MAX;

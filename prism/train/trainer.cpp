@@ -68,7 +68,7 @@ double Trainer::weight_norm() const {
   const auto& lines = optimizer().routing().lines();
   const auto& rules = optimizer().routing().rules();
   for (size_t i = 0; i < lines.size(); ++i) {
-    if (rules[lines[i].rule].label != "hidden matrix") continue;
+    if (rules[lines[i].rule].label != kHiddenMatrix) continue;
     squares += std::pow(at::linalg_vector_norm(model().named_parameters()[i].second, 2).item<double>(), 2);
   }
   return std::sqrt(squares);
