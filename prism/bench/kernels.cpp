@@ -20,22 +20,22 @@ bool is_product(const std::string& name) {
 std::vector<std::optional<size_t>> match_products(size_t count, const std::vector<Kernel>& kernels) {
   size_t iteration = 0, others = 0;
   for (const auto& kernel : kernels) {
-    if (kernel.kind == Kind::kIteration) ++iteration;
-    if (kernel.kind != Kind::kIteration && kernel.kind != Kind::kElementwise) ++others;
+    if (kernel.kind == Kind::Iteration) ++iteration;
+    if (kernel.kind != Kind::Iteration && kernel.kind != Kind::Elementwise) ++others;
   }
   if (count < iteration + others || (count - iteration) % others != 0) return std::vector<std::optional<size_t>>(count);
   const size_t each = (count - iteration) / others;
   std::vector<std::optional<size_t>> result;
   for (size_t k = 0; k < kernels.size(); ++k) {
-    if (kernels[k].kind == Kind::kElementwise) continue;
-    result.insert(result.end(), kernels[k].kind == Kind::kIteration ? 1 : each, k);
+    if (kernels[k].kind == Kind::Elementwise) continue;
+    result.insert(result.end(), kernels[k].kind == Kind::Iteration ? 1 : each, k);
   }
   return result;
 }
 
 std::optional<size_t> match_elementwise(const std::string& name, const std::vector<Kernel>& kernels) {
   for (size_t k = 0; k < kernels.size(); ++k) {
-    if (kernels[k].kind == Kind::kElementwise && name.find(kernels[k].label + "_kernel") != std::string::npos) return k;
+    if (kernels[k].kind == Kind::Elementwise && name.find(kernels[k].label + "_kernel") != std::string::npos) return k;
   }
   return std::nullopt;
 }
@@ -43,8 +43,8 @@ std::optional<size_t> match_elementwise(const std::string& name, const std::vect
 }  // namespace
 
 KernelTime::Bound KernelTime::bound(const Peak& peak) const {
-  if (std::max(peak.tensor_ms(work), peak.memory_ms(work)) == 0) return Bound::kLaunch;
-  return peak.tensor_ms(work) > peak.memory_ms(work) ? Bound::kTensor : Bound::kMemory;
+  if (std::max(peak.tensor_ms(work), peak.memory_ms(work)) == 0) return Bound::Launch;
+  return peak.tensor_ms(work) > peak.memory_ms(work) ? Bound::Tensor : Bound::Memory;
 }
 
 double KernelTime::share_of_bound(const Peak& peak) const {
@@ -52,8 +52,8 @@ double KernelTime::share_of_bound(const Peak& peak) const {
 }
 
 const char* word(KernelTime::Bound bound) {
-  if (bound == KernelTime::Bound::kTensor) return "tensor";
-  return bound == KernelTime::Bound::kMemory ? "memory" : "launch";
+  if (bound == KernelTime::Bound::Tensor) return "tensor";
+  return bound == KernelTime::Bound::Memory ? "memory" : "launch";
 }
 
 std::vector<std::optional<size_t>> match_launches(const std::vector<std::string>& names,

@@ -16,7 +16,7 @@ struct KernelTime {
   double ms = 0;
   Work work;
 
-  enum class Bound { kLaunch, kMemory, kTensor };
+  enum class Bound { Launch, Memory, Tensor };
   Bound bound(const Peak& peak) const;            // launch: neither products nor memory that counts
   double share_of_bound(const Peak& peak) const;  // the bound's own time over the measured
 };

@@ -58,7 +58,7 @@ std::vector<Kernel> iteration_kernels(const cuda::SpectralRule& rule, const Size
   for (const auto& product : cuda::plan_iteration(rule.steps, rule.bound).products) {
     if (product.X == cuda::kA && product.Y == cuda::kA) ++step;
     kernels.push_back({fmt::format("{}, step {}{}", product_name(product), step, is_split(product) ? ", halves" : ""),
-                       Kernel::Kind::kIteration, product_work(product, sizes)});
+                       Kernel::Kind::Iteration, product_work(product, sizes)});
   }
   return kernels;
 }
@@ -82,22 +82,22 @@ std::optional<std::vector<Kernel>> step_kernels(const Options& options, const st
   const double halves = rule->steps.front().split ? 2 : 1;
   using Kind = Kernel::Kind;
   std::vector<Kernel> kernels = {
-      {"measure", Kind::kElementwise, {0, 2 * kFloat * sizes.mn}},
-      {"factor", Kind::kElementwise, {}},
-      {"advance", Kind::kElementwise, {0, (3 * kFloat + operands * kHalf) * sizes.mn}},
+      {"measure", Kind::Elementwise, {0, 2 * kFloat * sizes.mn}},
+      {"factor", Kind::Elementwise, {}},
+      {"advance", Kind::Elementwise, {0, (3 * kFloat + operands * kHalf) * sizes.mn}},
   };
   if (rule->averaged)
-    kernels.push_back({"C ← βC + (1−β)DᵀD", Kind::kMean, {sizes.mnn, kHalf * sizes.mn + 2 * kFloat * sizes.nn}});
+    kernels.push_back({"C ← βC + (1−β)DᵀD", Kind::Mean, {sizes.mnn, kHalf * sizes.mn + 2 * kFloat * sizes.nn}});
   const double gram_results = halves * kHalf + (rule->averaged ? kFloat : 0);
   kernels.push_back(
-      {"Gram", Kind::kGram, {gram_terms * sizes.mnn, gram_terms * kHalf * sizes.mn + gram_results * sizes.nn}});
+      {"Gram", Kind::Gram, {gram_terms * sizes.mnn, gram_terms * kHalf * sizes.mn + gram_results * sizes.nn}});
   if (rule->by_norm) {
-    kernels.push_back({"squares", Kind::kElementwise, {0, kHalf * sizes.nn / 2}});
-    kernels.push_back({"rescale", Kind::kElementwise, {}});
+    kernels.push_back({"squares", Kind::Elementwise, {0, kHalf * sizes.nn / 2}});
+    kernels.push_back({"rescale", Kind::Elementwise, {}});
   }
   for (auto& kernel : iteration_kernels(*rule, sizes)) kernels.push_back(std::move(kernel));
   kernels.push_back(
-      {"W ← … − lr·TQ", Kind::kUpdate, {2 * sizes.mnn, (2 * kFloat + kHalf) * sizes.mn + kHalf * sizes.nn}});
+      {"W ← … − lr·TQ", Kind::Update, {2 * sizes.mnn, (2 * kFloat + kHalf) * sizes.mn + kHalf * sizes.nn}});
   return kernels;
 }
 
@@ -115,7 +115,7 @@ std::optional<Work> step_work(const Options& options, const std::vector<Shape>& 
   Work work{0, 5 * kFloat * sizes.mn};
   for (const auto& kernel : *kernels) {
     work.flop += kernel.work.flop;
-    if (kernel.kind == Kernel::Kind::kMean) work.bytes += 2 * kFloat * sizes.nn;
+    if (kernel.kind == Kernel::Kind::Mean) work.bytes += 2 * kFloat * sizes.nn;
   }
   return work;
 }

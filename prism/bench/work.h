@@ -34,7 +34,7 @@ std::optional<Work> step_work(const Options& options, const std::vector<Shape>& 
 
 // The kernels of a spectral step in the order of their launches (prism/cuda/spectral.cpp).
 struct Kernel {
-  enum class Kind { kElementwise, kMean, kGram, kIteration, kUpdate };
+  enum class Kind { Elementwise, Mean, Gram, Iteration, Update };
   std::string label;
   Kind kind;
   Work work;  // of all matrices together

@@ -52,7 +52,7 @@ std::string title_of(const bench::ShapeSet& set) {
 std::string profile_table(const bench::Profile& profile, at::Device device, size_t most) {
   using enum report::Align;
   report::TextTable table(
-      {{device.is_cpu() ? "operator" : "kernel"}, {"calls", kRight}, {"ms", kRight}, {"share", kRight}});
+      {{device.is_cpu() ? "operator" : "kernel"}, {"calls", Right}, {"ms", Right}, {"share", Right}});
   const int64_t name_width = std::max<int64_t>(terminal_of(stdout).width, 60) - 26;
   const auto row = [&](const std::string& name, int64_t calls, double ms) {
     table.row({fitted(name, name_width), calls > 0 ? fmt::to_string(calls) : "", in_ms(ms),

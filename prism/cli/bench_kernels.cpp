@@ -22,10 +22,10 @@ struct KernelsOptions : BenchOptions {
 
 std::string roofline_table(const bench::Roofline& roofline, const std::optional<bench::Peak>& peak) {
   using enum report::Align;
-  std::vector<report::TextTable::Column> columns = {{"kernel"}, {"ms", kRight}, {"of step", kRight}};
+  std::vector<report::TextTable::Column> columns = {{"kernel"}, {"ms", Right}, {"of step", Right}};
   if (peak) columns.push_back({"bound by"});
-  columns.insert(columns.end(), {{"TFLOP/s", kRight}, {"GB/s", kRight}});
-  if (peak) columns.push_back({"of bound", kRight});
+  columns.insert(columns.end(), {{"TFLOP/s", Right}, {"GB/s", Right}});
+  if (peak) columns.push_back({"of bound", Right});
   report::TextTable table(columns);
   const auto percent = [](double share) { return fmt::format("{:.0f} %", 100 * share); };
   const auto rate = [](double work, double ms, double unit) { return work > 0 ? in_rate(work / ms / unit) : ""; };

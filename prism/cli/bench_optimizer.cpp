@@ -63,12 +63,12 @@ std::string step_table(const std::vector<bench::StepTime>& rows, at::Device devi
                        const std::optional<bench::Peak>& peak) {
   using enum report::Align;
   const bool cpu = device.is_cpu();
-  std::vector<report::TextTable::Column> columns = {{"optimizer"}, {cpu ? "ms" : "eager ms", kRight}};
-  if (!cpu) columns.push_back({"captured", kRight});
-  columns.push_back({cpu ? "GFLOP/s" : "TFLOP/s", kRight});
-  if (peak) columns.push_back({"of floor", kRight});
-  columns.push_back({"GB/s", kRight});
-  columns.push_back({"MiB", kRight});
+  std::vector<report::TextTable::Column> columns = {{"optimizer"}, {cpu ? "ms" : "eager ms", Right}};
+  if (!cpu) columns.push_back({"captured", Right});
+  columns.push_back({cpu ? "GFLOP/s" : "TFLOP/s", Right});
+  if (peak) columns.push_back({"of floor", Right});
+  columns.push_back({"GB/s", Right});
+  columns.push_back({"MiB", Right});
   report::TextTable table(columns);
   for (const auto& row : rows) {
     const auto figures = row.to_json(peak);

@@ -41,11 +41,11 @@ struct TrainOptions : BenchOptions {
 std::string training_table(const std::vector<bench::TrainingTime>& rows) {
   using enum report::Align;
   report::TextTable table({{"optimizer"},
-                           {"tokens/s", kRight},
-                           {"ms", kRight},
-                           {"optimizer", kRight},
-                           {"memory", kRight},
-                           {"first, last loss", kRight}});
+                           {"tokens/s", Right},
+                           {"ms", Right},
+                           {"optimizer", Right},
+                           {"memory", Right},
+                           {"first, last loss", Right}});
   for (const auto& row : rows) {
     table.row({row.name, grouped(static_cast<int64_t>(row.tokens_per_s())), in_ms(row.step_ms),
                row.optimizer_ms ? fmt::format("{:.1f} %", 100 * *row.optimizer_ms / row.step_ms) : "",

@@ -48,19 +48,19 @@ std::string colored(std::string_view text, Color color, const Terminal& terminal
   if (!terminal.color) return std::string(text);
   const char* code = "";
   switch (color) {
-    case Color::kRed:
+    case Color::Red:
       code = "31";
       break;
-    case Color::kGreen:
+    case Color::Green:
       code = "32";
       break;
-    case Color::kYellow:
+    case Color::Yellow:
       code = "33";
       break;
-    case Color::kBold:
+    case Color::Bold:
       code = "1";
       break;
-    case Color::kFaint:
+    case Color::Faint:
       code = "2";
       break;
   }

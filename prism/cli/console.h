@@ -33,7 +33,7 @@ void say(std::FILE* stream, std::string_view text);
 // Prints a line of a command's report: the name in a column of its own, then the value.
 void print_row(std::string_view name, std::string_view value);
 
-enum class Color { kRed, kGreen, kYellow, kBold, kFaint };
+enum class Color { Red, Green, Yellow, Bold, Faint };
 std::string colored(std::string_view text, Color color, const Terminal& terminal);
 
 // The first `columns` characters of UTF-8 text, the last an ellipsis where something is left out.

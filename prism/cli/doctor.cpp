@@ -42,9 +42,9 @@ Finding check_memory() {
     free = std::min(free, total - number_in("/sys/fs/cgroup/memory.current").value_or(0));
     limit = " (limit of this container)";
   }
-  Finding finding{Verdict::kOk, "memory", fmt::format("{}{}, {} free", in_bytes(total), limit, in_bytes(free)), ""};
+  Finding finding{Verdict::Ok, "memory", fmt::format("{}{}, {} free", in_bytes(total), limit, in_bytes(free)), ""};
   if (free < 2 * kGigabyte) {
-    finding.verdict = free < 0.5 * kGigabyte ? Verdict::kProblem : Verdict::kWarning;
+    finding.verdict = free < 0.5 * kGigabyte ? Verdict::Problem : Verdict::Warning;
     finding.mend = "end other programs; or a smaller model, train.batch or train.context";
   }
   return finding;
@@ -61,19 +61,19 @@ Finding check_disk(const std::string& what, const fs::path& folder, bool must_be
   const fs::path place = existing(folder);
   const std::string shown = fs::absolute(folder).lexically_normal().string();
   if (!fs::is_directory(place)) {
-    return {Verdict::kProblem, what, fmt::format("{} is not a folder", place.string()), "choose another --out"};
+    return {Verdict::Problem, what, fmt::format("{} is not a folder", place.string()), "choose another --out"};
   }
   std::error_code failed;
   const fs::space_info space = fs::space(place, failed);
-  if (failed) return {Verdict::kWarning, what, fmt::format("{}: {}", place.string(), failed.message()), ""};
+  if (failed) return {Verdict::Warning, what, fmt::format("{}: {}", place.string(), failed.message()), ""};
   const auto free = static_cast<double>(space.available);
-  Finding finding{Verdict::kOk, what, fmt::format("{} free in {}", in_bytes(free), shown), ""};
+  Finding finding{Verdict::Ok, what, fmt::format("{} free in {}", in_bytes(free), shown), ""};
   if (::access(place.c_str(), W_OK) != 0) {
     finding.text = fmt::format("no permission to write in {}", place.string());
-    finding.verdict = must_be_writable ? Verdict::kProblem : Verdict::kWarning;
+    finding.verdict = must_be_writable ? Verdict::Problem : Verdict::Warning;
     finding.mend = must_be_writable ? "choose another folder with --out" : "write results elsewhere with --out";
   } else if (free < 2 * kGigabyte) {
-    finding.verdict = free < 0.1 * kGigabyte ? Verdict::kProblem : Verdict::kWarning;
+    finding.verdict = free < 0.1 * kGigabyte ? Verdict::Problem : Verdict::Warning;
     finding.mend = "make room, keep fewer checkpoints (checkpoint.keep) or choose another folder with --out";
   }
   return finding;
@@ -84,8 +84,8 @@ Finding check_terminal() {
   const std::string kind = !terminal.live   ? "no terminal: progress is printed as plain lines"
                            : terminal.color ? fmt::format("{} columns, colors", terminal.width)
                                             : fmt::format("{} columns, no colors", terminal.width);
-  if (report::locale_is_utf8()) return {Verdict::kOk, "terminal", kind + ", UTF-8", ""};
-  return {Verdict::kWarning, "terminal", kind + ", locale without UTF-8: some characters may look wrong",
+  if (report::locale_is_utf8()) return {Verdict::Ok, "terminal", kind + ", UTF-8", ""};
+  return {Verdict::Warning, "terminal", kind + ", locale without UTF-8: some characters may look wrong",
           "export LANG=C.UTF-8"};
 }
 
@@ -99,12 +99,12 @@ void print(const Finding& finding, const Terminal& terminal) {
     const char* word;
     Color color;
   };
-  const Label label = finding.verdict == Verdict::kOk        ? Label{"ok", Color::kGreen}
-                      : finding.verdict == Verdict::kWarning ? Label{"warning", Color::kYellow}
-                                                             : Label{"problem", Color::kRed};
+  const Label label = finding.verdict == Verdict::Ok        ? Label{"ok", Color::Green}
+                      : finding.verdict == Verdict::Warning ? Label{"warning", Color::Yellow}
+                                                            : Label{"problem", Color::Red};
   fmt::print("{}  {:<10} {}\n", colored(fmt::format("{:>7}", label.word), label.color, terminal), finding.what,
              finding.text);
-  if (!finding.mend.empty()) fmt::print("{:>20}{}\n", "", colored("-> " + finding.mend, Color::kBold, terminal));
+  if (!finding.mend.empty()) fmt::print("{:>20}{}\n", "", colored("-> " + finding.mend, Color::Bold, terminal));
 }
 
 int doctor(const DoctorOptions& options) {
@@ -114,8 +114,8 @@ int doctor(const DoctorOptions& options) {
   const auto report = [&](const std::vector<Finding>& findings) {
     for (const Finding& finding : findings) {
       print(finding, terminal);
-      if (finding.verdict == Verdict::kWarning) ++warnings;
-      if (finding.verdict == Verdict::kProblem) ++problems;
+      if (finding.verdict == Verdict::Warning) ++warnings;
+      if (finding.verdict == Verdict::Problem) ++problems;
     }
   };
   report(check_torch());

@@ -8,13 +8,13 @@
 namespace prism::cli {
 
 enum class Verdict {
-  kOk,
-  kWarning,  // training works, but slower or less comfortably than it could
-  kProblem,  // training would fail
+  Ok,
+  Warning,  // training works, but slower or less comfortably than it could
+  Problem,  // training would fail
 };
 
 struct Finding {
-  Verdict verdict = Verdict::kOk;
+  Verdict verdict = Verdict::Ok;
   std::string what;  // "memory"
   std::string text;  // "15.2 GB, of which 12.1 GB are free"
   std::string mend;  // what to do; empty where all is well

@@ -42,10 +42,10 @@ Finding check_version() {
   const std::string installed = installed_version(libraries);
   const std::string base = installed.substr(0, installed.find('+'));
   if (!installed.empty() && base != TORCH_VERSION) {
-    return {Verdict::kProblem, "torch", fmt::format("built with {}, but {} is installed", TORCH_VERSION, installed),
+    return {Verdict::Problem, "torch", fmt::format("built with {}, but {} is installed", TORCH_VERSION, installed),
             "build again: make build"};
   }
-  return {Verdict::kOk, "torch",
+  return {Verdict::Ok, "torch",
           fmt::format("{} in {}", installed.empty() ? TORCH_VERSION : installed, libraries.string()), ""};
 }
 
@@ -56,8 +56,8 @@ Finding check_libraries() {
   if (at::Context::hasLAPACK()) present.emplace_back("LAPACK");
   if (at::Context::hasOpenMP()) present.emplace_back("OpenMP");
   const std::string text = fmt::format("{}; kernels for {}", fmt::join(present, ", "), at::get_cpu_capability());
-  if (at::Context::hasLAPACK()) return {Verdict::kOk, "libraries", text, ""};
-  return {Verdict::kWarning, "libraries", text + "; without LAPACK the exact solver, SOAP and Shampoo do not work",
+  if (at::Context::hasLAPACK()) return {Verdict::Ok, "libraries", text, ""};
+  return {Verdict::Warning, "libraries", text + "; without LAPACK the exact solver, SOAP and Shampoo do not work",
           "use another build of torch: make setup TORCH=..."};
 }
 
@@ -72,9 +72,9 @@ Finding check_processor() {
       fmt::format("{}, {} cores{}{}", train::proc_value("/proc/cpuinfo", "model name"),
                   std::thread::hardware_concurrency(), present.empty() ? "" : ", ", fmt::join(present, ", "));
   if (flags.size() > 2 && present.empty()) {
-    return {Verdict::kWarning, "processor", text + "; without AVX2 training is very slow", "use a newer processor"};
+    return {Verdict::Warning, "processor", text + "; without AVX2 training is very slow", "use a newer processor"};
   }
-  return {Verdict::kOk, "processor", text, ""};
+  return {Verdict::Ok, "processor", text, ""};
 }
 
 // Runs this program again in a process of its own, with "NAME=value" added to the environment. A child that takes more
@@ -100,8 +100,8 @@ std::string speed(const ChildResult& child) {
 
 Finding check_float32() {
   const ChildResult child = run_self({"doctor", "--probe", "float32"});
-  if (child.ended_well()) return {Verdict::kOk, "float32", speed(child), ""};
-  return {Verdict::kProblem, "float32", "a matrix product " + ending_of(child),
+  if (child.ended_well()) return {Verdict::Ok, "float32", speed(child), ""};
+  return {Verdict::Problem, "float32", "a matrix product " + ending_of(child),
           "this torch does not run on this processor; try ONEDNN_MAX_CPU_ISA=AVX2 and ATEN_CPU_CAPABILITY=avx2"};
 }
 
@@ -117,15 +117,15 @@ Finding check_threads() {
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
   const double limit = core_limit();
   if (limit > 0 && threads > limit + 0.5) {
-    return {Verdict::kWarning, "threads", fmt::format("{}, but this container may use {:.1f} cores", threads, limit),
+    return {Verdict::Warning, "threads", fmt::format("{}, but this container may use {:.1f} cores", threads, limit),
             fmt::format("export OMP_NUM_THREADS={}", std::max(1, static_cast<int>(limit)))};
   }
   const char* variable = std::getenv("OMP_NUM_THREADS");
   if (variable != nullptr && threads < cores) {
-    return {Verdict::kWarning, "threads", fmt::format("{} of {} cores, by OMP_NUM_THREADS", threads, cores),
+    return {Verdict::Warning, "threads", fmt::format("{} of {} cores, by OMP_NUM_THREADS", threads, cores),
             "unset OMP_NUM_THREADS to use all"};
   }
-  return {Verdict::kOk, "threads", fmt::format("{} of {} cores", threads, cores), ""};
+  return {Verdict::Ok, "threads", fmt::format("{} of {} cores", threads, cores), ""};
 }
 
 std::string driver_devices() {
@@ -142,31 +142,31 @@ Finding check_cuda() {
   const bool has_backend = fs::exists(train::torch_libraries() / "libtorch_cuda.so");
   if (at::Context::hasCUDA()) {
     const int devices = at::detail::getCUDAHooks().getNumGPUs();
-    return {Verdict::kOk, "CUDA",
+    return {Verdict::Ok, "CUDA",
             fmt::format("{} device{}{}{}", devices, devices == 1 ? "" : "s", models.empty() ? "" : ": ", models), ""};
   }
   if (!models.empty() && !has_backend) {
-    return {Verdict::kWarning, "CUDA", fmt::format("{} is there, but this torch is built without CUDA", models),
+    return {Verdict::Warning, "CUDA", fmt::format("{} is there, but this torch is built without CUDA", models),
             "take a torch with CUDA: make build TORCH=torch==2.11.0 TORCH_INDEX=..."};
   }
   if (has_backend) {
-    return {Verdict::kWarning, "CUDA", "this torch has CUDA, but no device can be used: training runs on the processor",
+    return {Verdict::Warning, "CUDA", "this torch has CUDA, but no device can be used: training runs on the processor",
             "check the driver with nvidia-smi, and CUDA_VISIBLE_DEVICES"};
   }
-  return {Verdict::kOk, "CUDA", "none; training runs on the processor", ""};
+  return {Verdict::Ok, "CUDA", "none; training runs on the processor", ""};
 }
 
 }  // namespace
 
 Finding judge_bfloat16(const Probe& probe) {
   const ChildResult child = probe({});
-  if (child.ended_well()) return {Verdict::kOk, "bfloat16", speed(child), ""};
+  if (child.ended_well()) return {Verdict::Ok, "bfloat16", speed(child), ""};
   const std::string text = "a matrix product " + ending_of(child);
   if (!probe({kWithoutAmx}).ended_well()) {
-    return {Verdict::kWarning, "bfloat16", text, "stay with float32 on the processor, which is the default"};
+    return {Verdict::Warning, "bfloat16", text, "stay with float32 on the processor, which is the default"};
   }
   return {
-      Verdict::kWarning, "bfloat16", text,
+      Verdict::Warning, "bfloat16", text,
       fmt::format("export {} before 16-bit work on the processor; float32, the default, is not touched", kWithoutAmx)};
 }
 
@@ -189,7 +189,7 @@ int probe_product(const std::string& type) {
 }
 
 std::vector<Finding> check_torch() {
-  return {{Verdict::kOk, "program", fmt::format("compiled by {} {}", kCompiler, __VERSION__), ""},
+  return {{Verdict::Ok, "program", fmt::format("compiled by {} {}", kCompiler, __VERSION__), ""},
           check_version(),
           check_libraries(),
           check_processor(),

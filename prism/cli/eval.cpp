@@ -46,7 +46,7 @@ Tokens read_tokens(const data::Corpus& corpus, const text::Tokenizer& tokenizer,
   std::vector<uint32_t> ids;
   for (data::Piece piece; documents.next(piece);) {
     ids.clear();
-    tokenizer.encode(piece.text, ids, text::SpecialTokens::kText);
+    tokenizer.encode(piece.text, ids, text::SpecialTokens::Text);
     tokens.ids.insert(tokens.ids.end(), ids.begin(), ids.end());
     tokens.bytes += piece.text.size();
     if (piece.last && end) tokens.ids.push_back(*end);

@@ -15,7 +15,7 @@ using model::ExportType;
 
 struct ExportOptions {
   std::string source, out;
-  ExportType type = ExportType::kFloat32;
+  ExportType type = ExportType::Float32;
 };
 
 int export_model(const ExportOptions& options) {
@@ -23,7 +23,7 @@ int export_model(const ExportOptions& options) {
   for (const auto& text : opened.skipped) fmt::print(stderr, "prism export: skipped {}\n", text);
   model::export_hugging_face(opened.model, opened.tokenizer, options.out, options.type);
   fmt::print("{}: {} parameters in {}, from {}\n", options.out, grouped(opened.model.config().parameters()),
-             options.type == ExportType::kFloat32 ? "float32" : "bfloat16", opened.from.string());
+             options.type == ExportType::Float32 ? "float32" : "bfloat16", opened.from.string());
   return 0;
 }
 
@@ -32,8 +32,7 @@ Action attach(CLI::App& app) {
   add_path(app, "source", options->source, "Run, checkpoint or Hugging Face folder")->required();
   add_path(app, "--out", options->out, "New folder to write")->required();
   add_choice<ExportType>(app, "--dtype", options->type,
-                         {{"float32", ExportType::kFloat32}, {"bfloat16", ExportType::kBfloat16}},
-                         "Type of the weights");
+                         {{"float32", ExportType::Float32}, {"bfloat16", ExportType::Bfloat16}}, "Type of the weights");
   return [options] { return export_model(*options); };
 }
 

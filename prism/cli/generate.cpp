@@ -65,10 +65,10 @@ int converse(const OpenedModel& opened, const GenerateOptions& options, model::G
   const auto terminal = terminal_of(stderr);
   say(stderr, fmt::format("{}\n{}\n", opened.from.string(),
                           colored("Type a beginning; an empty line begins a document. Ctrl-C stops, Ctrl-D ends.",
-                                  Color::kFaint, terminal)));
+                                  Color::Faint, terminal)));
   std::string prompt;
   while (true) {
-    say(stderr, colored("> ", Color::kBold, terminal));
+    say(stderr, colored("> ", Color::Bold, terminal));
     if (!std::getline(std::cin, prompt)) break;
     const Interrupt interrupt;
     continue_text(opened, prompt, sampling, !options.no_prompt, &interrupt.signal());

@@ -56,7 +56,7 @@ int inspect_run(const train::RunFolder& folder, const InspectOptions& options) {
     if (!fs::exists(folder.summary_file()))
       throw Error(fmt::format("--page: {} is still running or was killed; its page needs summary.json", view.path));
     auto document = train::page_document(folder, {folder.summary(), std::move(view.metrics), std::move(view.spectra)});
-    document.kind = report::PageKind::kInspect;
+    document.kind = report::PageKind::Inspect;
     report::write(std::move(document), options.page);
     fmt::print("\n{}\n", options.page);
   }

@@ -79,11 +79,11 @@ std::string course_plot(const std::vector<train::SpectraLine>& spectra, const Te
 
 std::string spectra_table(const std::vector<train::SpectraLine>& lines) {
   report::TextTable table({{"matrix"},
-                           {"SNR 10 %     50 %     90 %", Align::kRight},
-                           {"gain 10 %     50 %     90 %", Align::kRight},
+                           {"SNR 10 %     50 %     90 %", Align::Right},
+                           {"gain 10 %     50 %     90 %", Align::Right},
                            {"SNR by direction"},
-                           {"‖W‖", Align::kRight},
-                           {"‖O‖", Align::kRight}});
+                           {"‖W‖", Align::Right},
+                           {"‖O‖", Align::Right}});
   for (const auto& line : lines) {
     table.row({short_name(line.matrix), three_quantiles(line.snr), three_quantiles(line.gain),
                report::spark_line(line.snr, 16), number_text(line.weight_norm), number_text(line.update_norm)});
@@ -155,11 +155,11 @@ std::string screen_of(const RunView& view, const std::string& matrix, const Term
 
 std::string screen_of(const CheckpointView& view, const std::string& matrix, const Terminal& terminal) {
   report::TextTable table({{"matrix"},
-                           {"shape", Align::kRight},
-                           {"weights σ max  min", Align::kRight},
-                           {"stable rank", Align::kRight},
+                           {"shape", Align::Right},
+                           {"weights σ max  min", Align::Right},
+                           {"stable rank", Align::Right},
                            {"spectrum"},
-                           {"momentum σ max  min", Align::kRight},
+                           {"momentum σ max  min", Align::Right},
                            {"spectrum"}});
   std::vector<std::string> names;
   std::string plots;
@@ -192,10 +192,10 @@ report::PageDocument checkpoint_document(const CheckpointView& view) {
     record.weight_singular_values = m.weight;
   }
   report::PageDocument document;
-  document.kind = report::PageKind::kInspect;
+  document.kind = report::PageKind::Inspect;
   document.title = view.path;
   document.summary = {{fmt::format("Spectra of the {} hidden matrices of {}.", view.matrices.size(), view.path),
-                       report::Tone::kHeadline}};
+                       report::Tone::Headline}};
   document.optimizers = {{.id = "checkpoint", .label = "checkpoint"}};
   document.runs = {std::move(run)};
   return document;

@@ -269,8 +269,8 @@ int run_job(const fs::path& file) {
     tell({{"step", p.step}, {"steps", p.steps}, {"loss", p.loss}});
   };
   const auto result = train::run(config, dataset, run);
-  if (result.status == train::RunStatus::kInterrupted) return 128 + interrupt.signal();
-  if (result.status == train::RunStatus::kDiverged) tell({{"note", "diverged; " + result.diagnosis}});
+  if (result.status == train::RunStatus::Interrupted) return 128 + interrupt.signal();
+  if (result.status == train::RunStatus::Diverged) tell({{"note", "diverged; " + result.diagnosis}});
   return 0;
 }
 

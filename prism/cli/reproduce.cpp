@@ -66,8 +66,7 @@ void check_epochs(const std::vector<Experiment>& experiments, const reproduce::P
 void print_plan(const ReproduceOptions& options, const std::vector<Experiment>& experiments,
                 const reproduce::Pool& pool, const reproduce::Setup& setup) {
   using report::Align;
-  report::TextTable table(
-      {{"experiment"}, {"runs", Align::kRight}, {"done", Align::kRight}, {"to come", Align::kRight}});
+  report::TextTable table({{"experiment"}, {"runs", Align::Right}, {"done", Align::Right}, {"to come", Align::Right}});
   std::string markdown = "| experiment | question | runs | done | to come |\n|---|---|---|---|---|\n";
   double total = 0;
   for (const auto& line : reproduce::plan_lines(experiments, pool, setup)) {
@@ -142,10 +141,10 @@ int make_runs(const ReproduceOptions& options, const std::vector<Experiment>& ex
   }
   const auto end = reproduce::make_runs(experiments, pool, dataset, run);
   line.clear();
-  if (end != reproduce::RunnerEnd::kComplete)
+  if (end != reproduce::RunnerEnd::Complete)
     fmt::print("{}; the same command goes on: {}\n",
-               end == reproduce::RunnerEnd::kOutOfTime ? "the time is over" : "saved", command_text(options));
-  return end == reproduce::RunnerEnd::kInterrupted ? 128 + interrupt.signal() : 0;
+               end == reproduce::RunnerEnd::OutOfTime ? "the time is over" : "saved", command_text(options));
+  return end == reproduce::RunnerEnd::Interrupted ? 128 + interrupt.signal() : 0;
 }
 
 int reproduce_experiments(ReproduceOptions options) {

@@ -13,7 +13,7 @@ namespace prism::cli {
 namespace {
 
 std::string text_of(const text::TrainerProgress& p) {
-  if (p.phase == text::TrainerProgress::Phase::kCounting) {
+  if (p.phase == text::TrainerProgress::Phase::Counting) {
     return fmt::format("tokenizer: counting words  {} read  {} distinct", in_bytes(static_cast<double>(p.bytes)),
                        grouped(p.distinct_words));
   }
@@ -58,9 +58,7 @@ std::string steps_line(const io::Config& config, const train::DatasetSize& data,
 }  // namespace
 
 std::string progress_text(const data::Progress& p) {
-  const char* stage = p.stage == data::Stage::kHash   ? "hashing"
-                      : p.stage == data::Stage::kScan ? "reading"
-                                                      : "encoding";
+  const char* stage = p.stage == data::Stage::Hash ? "hashing" : p.stage == data::Stage::Scan ? "reading" : "encoding";
   const auto done = static_cast<double>(p.bytes), total = static_cast<double>(p.total_bytes);
   const auto documents = p.documents > 0 ? ("  " + io::counted(p.documents, "document")) : "";
   return fmt::format("data: {}  {}  {} of {}  {:.1f} MB/s  ETA {}{}", stage, in_percent(done, total), in_bytes(done),

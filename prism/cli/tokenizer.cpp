@@ -43,7 +43,7 @@ text::TrainerResult learn(const data::Corpus& corpus, text::TrainerOptions optio
   std::optional<Pace> merging;
   options.progress = [&](const text::TrainerProgress& progress) {
     interrupt.check();
-    if (progress.phase != text::TrainerProgress::Phase::kMerging) return;
+    if (progress.phase != text::TrainerProgress::Phase::Merging) return;
     if (!merging) merging.emplace();
     if (line.due()) line.update(merging_line(progress, *merging));
   };
@@ -93,10 +93,10 @@ Action attach_train(CLI::App& app) {
   add_integer(app, "--least-count", trainer.least_count, "How often a pair of tokens must occur to become one", 1);
   app.add_flag("--allow-fewer", trainer.allow_fewer, "Text with too few pairs gives a smaller vocabulary");
   add_choice<text::PreSplit>(app, "--words", trainer.pre_split,
-                             {{"qwen2", text::PreSplit::kQwen2}, {"gpt2", text::PreSplit::kGpt2}},
+                             {{"qwen2", text::PreSplit::Qwen2}, {"gpt2", text::PreSplit::Gpt2}},
                              "Rule that cuts text into words");
   add_choice<text::Normalizer>(app, "--normalizer", trainer.normalizer,
-                               {{"nfc", text::Normalizer::kNfc}, {"none", text::Normalizer::kNone}},
+                               {{"nfc", text::Normalizer::Nfc}, {"none", text::Normalizer::None}},
                                "What is done to the text first");
   add_integer(app, "--threads", trainer.threads, "Threads that count words; 0: one a core", 0, 1024);
   add_integer(app, "--memory", options->memory_mb, "MB for distinct words; beyond it the rarest are\ndropped", 1,
@@ -120,8 +120,8 @@ int info(const InfoOptions& options) {
   const auto tokenizer = text::Tokenizer::load(options.tokenizer);
   print_row("vocabulary", fmt::format("{} tokens", grouped(tokenizer.size())));
   print_row("hash", tokenizer.hash());
-  print_row("normalizer", tokenizer.normalizer() == text::Normalizer::kNfc ? "nfc" : "none");
-  print_row("words", tokenizer.pre_split() == text::PreSplit::kQwen2 ? "qwen2" : "gpt2");
+  print_row("normalizer", tokenizer.normalizer() == text::Normalizer::Nfc ? "nfc" : "none");
+  print_row("words", tokenizer.pre_split() == text::PreSplit::Qwen2 ? "qwen2" : "gpt2");
   if (tokenizer.added_tokens().empty()) print_row("special", "none");
   for (const text::AddedToken& token : tokenizer.added_tokens()) {
     print_row(token.special ? "special" : "added", fmt::format("{} {}", token.id, io::quote(token.content)));

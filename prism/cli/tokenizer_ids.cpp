@@ -23,12 +23,12 @@ namespace {
 
 // How `encode` writes token ids and `decode` reads them: as text or JSON (decode tells them apart by itself), or as in
 // the body of a token shard: little-endian, of 2 bytes where the vocabulary has at most 65,536 tokens, else of 4.
-enum class IdFormat { kText, kJson, kBinary };
+enum class IdFormat { Text, Json, Binary };
 
 struct EncodeOptions {
   std::string tokenizer, input = "-", out = "-";
-  IdFormat format = IdFormat::kText;
-  text::SpecialTokens specials = text::SpecialTokens::kParse;
+  IdFormat format = IdFormat::Text;
+  text::SpecialTokens specials = text::SpecialTokens::Parse;
 };
 
 // Ids in the chosen format, piece after piece.
@@ -40,7 +40,7 @@ class IdWriter {
   void write(const std::vector<text::TokenId>& ids) {
     buffer_.clear();
     for (const text::TokenId id : ids) {
-      if (format_ == IdFormat::kBinary) {
+      if (format_ == IdFormat::Binary) {
         std::array<char, sizeof(id)> bytes;
         std::memcpy(bytes.data(), &id, sizeof(id));  // little-endian, as the machines this runs on
         buffer_.append(bytes.data(), token_bytes_);
@@ -54,14 +54,14 @@ class IdWriter {
   }
 
   void finish() {
-    if (format_ == IdFormat::kText) output_.write("\n");
-    if (format_ == IdFormat::kJson) output_.write(any_ ? "]\n" : "[]\n");
+    if (format_ == IdFormat::Text) output_.write("\n");
+    if (format_ == IdFormat::Json) output_.write(any_ ? "]\n" : "[]\n");
     output_.finish();
   }
 
  private:
-  const char* opening() const { return format_ == IdFormat::kJson ? "[" : ""; }
-  const char* separator() const { return format_ == IdFormat::kJson ? "," : " "; }
+  const char* opening() const { return format_ == IdFormat::Json ? "[" : ""; }
+  const char* separator() const { return format_ == IdFormat::Json ? "," : " "; }
 
   Output& output_;
   IdFormat format_;
@@ -122,19 +122,19 @@ Action attach_encode(CLI::App& app) {
   add_path(app, "--out", options->out, "Where to write; - is standard output")->capture_default_str();
   add_choice<IdFormat>(
       app, "--format", options->format,
-      {{"text", IdFormat::kText}, {"json", IdFormat::kJson}, {"binary", IdFormat::kBinary}},
+      {{"text", IdFormat::Text}, {"json", IdFormat::Json}, {"binary", IdFormat::Binary}},
       "Ids with blanks between, a JSON list, or as token\nshards hold them: little-endian, 2 bytes an id where\nthe "
       "vocabulary has at most 65,536 tokens, else 4");
   add_choice<text::SpecialTokens>(
       app, "--specials", options->specials,
-      {{"parse", text::SpecialTokens::kParse}, {"text", text::SpecialTokens::kText}},
+      {{"parse", text::SpecialTokens::Parse}, {"text", text::SpecialTokens::Text}},
       "Whether special tokens in the text, as <|endoftext|>,\nbecome the token or are text like any other");
   return [options] { return encode(*options); };
 }
 
 struct DecodeOptions {
   std::string tokenizer, input = "-", out = "-";
-  IdFormat format = IdFormat::kText;
+  IdFormat format = IdFormat::Text;
   bool skip_special = false;
 };
 
@@ -142,7 +142,7 @@ struct DecodeOptions {
 class IdReader {
  public:
   IdReader(std::string name, IdFormat format, int64_t vocab_size)
-      : name_(std::move(name)), binary_(format == IdFormat::kBinary), vocab_size_(vocab_size) {}
+      : name_(std::move(name)), binary_(format == IdFormat::Binary), vocab_size_(vocab_size) {}
 
   void read(std::string_view piece, std::vector<text::TokenId>& ids) {
     for (const char byte : piece) binary_ ? take_byte(byte, ids) : take_character(byte, ids);
@@ -232,7 +232,7 @@ Action attach_decode(CLI::App& app) {
   add_path(app, "tokenizer", options->tokenizer, "tokenizer.json, or a folder that has one")->required();
   add_path(app, "input", options->input, "Token ids; - is standard input")->capture_default_str();
   add_path(app, "--out", options->out, "Where to write the text; - is standard output")->capture_default_str();
-  add_choice<IdFormat>(app, "--format", options->format, {{"text", IdFormat::kText}, {"binary", IdFormat::kBinary}},
+  add_choice<IdFormat>(app, "--format", options->format, {{"text", IdFormat::Text}, {"binary", IdFormat::Binary}},
                        "text: as 1 2 3 or as a JSON list;\nbinary: as `prism tokenizer encode` writes it");
   app.add_flag("--skip-special", options->skip_special, "Leave special tokens out of the text");
   return [options] { return decode(*options); };

@@ -53,11 +53,11 @@ io::Config configuration(const TrainOptions& options) {
 
 int finish(const train::RunSummary& result, const std::string& folder, int64_t patience, const Interrupt& interrupt) {
   const auto text = [](double loss) { return std::isfinite(loss) ? fmt::format("{:.4f}", loss) : "none"; };
-  if (result.status == train::RunStatus::kDiverged) {
+  if (result.status == train::RunStatus::Diverged) {
     say(stderr, fmt::format("prism train: {}\n", result.diagnosis));
     return 1;
   }
-  if (result.status == train::RunStatus::kInterrupted) {
+  if (result.status == train::RunStatus::Interrupted) {
     say(stdout, fmt::format("saved at step {}; go on with: prism train --resume --out {}\n", result.step, folder));
     return 128 + interrupt.signal();
   }

@@ -111,7 +111,7 @@ RunOutcome read_outcome(const PlannedRun& planned) {
   }
   const double first = finite_or_infinity(data.summary.first_loss);
   const double last = finite_or_infinity(data.summary.val_loss);
-  outcome.diverged = data.summary.status == train::RunStatus::kDiverged || !(last < first);
+  outcome.diverged = data.summary.status == train::RunStatus::Diverged || !(last < first);
   outcome.loss = outcome.diverged ? kInfinity : last;
   return outcome;
 }
@@ -131,8 +131,8 @@ void check_equal_start_and_data(const std::vector<RunOutcome>& runs, Comparison&
     if (!std::equal(run.batches.begin(), run.batches.begin() + static_cast<std::ptrdiff_t>(steps),
                     reference->batches.begin()))
       differ("saw different batches");
-    if (run.batches.size() != reference->batches.size() && run.summary.status == train::RunStatus::kFinished &&
-        reference->summary.status == train::RunStatus::kFinished)
+    if (run.batches.size() != reference->batches.size() && run.summary.status == train::RunStatus::Finished &&
+        reference->summary.status == train::RunStatus::Finished)
       differ("were trained for different numbers of steps");
     if (run.batches.size() > reference->batches.size()) reference = &run;
   }

@@ -25,7 +25,7 @@ struct RunOutcome {
   std::vector<std::string> batches = {};  // hash of each step's batch
   report::PageRun page = {};              // without `optimizer`
 
-  train::RunStatus status() const { return diverged ? train::RunStatus::kDiverged : summary.status; }
+  train::RunStatus status() const { return diverged ? train::RunStatus::Diverged : summary.status; }
 };
 
 // What is said of one contender.

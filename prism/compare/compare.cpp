@@ -65,8 +65,8 @@ class Runner {
         if (options_.doing) options_.doing(fmt::format("run {}/{}  {}  {}", index_, total_, name, text));
       };
       const auto result = train::run(planned.config, dataset_, options);
-      if (result.status == train::RunStatus::kInterrupted) return false;
-      if (result.status == train::RunStatus::kDiverged) note(name + ": diverged; " + result.diagnosis);
+      if (result.status == train::RunStatus::Interrupted) return false;
+      if (result.status == train::RunStatus::Diverged) note(name + ": diverged; " + result.diagnosis);
     }
     outcomes_.push_back(read_outcome(planned));
     seconds_ += outcomes_.back().summary.timing.seconds;

@@ -35,7 +35,7 @@ report::PageOptimizer page_optimizer(const Plan& plan, size_t index, const Compa
   report::PageOptimizer entry{.id = result.id, .label = result.label, .detail = detail_of(plan.contenders()[index])};
   for (const auto& point : result.points)
     entry.sweep.push_back(
-        {point.lr, point.loss, std::isfinite(point.loss) ? RunStatus::kFinished : RunStatus::kDiverged});
+        {point.lr, point.loss, std::isfinite(point.loss) ? RunStatus::Finished : RunStatus::Diverged});
   if (!result.sweep) return entry;
   const auto& sweep = *result.sweep;
   entry.best_lr = sweep.best.lr;
@@ -88,7 +88,7 @@ report::Facts checks(const Plan& plan, const Comparison& comparison) {
 report::PageDocument page_document(const Plan& plan, const Comparison& comparison, const std::vector<RunOutcome>& runs,
                                    const std::vector<report::Sample>& samples, const std::string& command) {
   report::PageDocument document;
-  document.kind = report::PageKind::kCompare;
+  document.kind = report::PageKind::Compare;
   document.title = plan.folder().filename().string();
   document.summary = sentences(plan, comparison);
   document.highlights = highlights(comparison);
@@ -105,7 +105,7 @@ report::PageDocument page_document(const Plan& plan, const Comparison& compariso
     const auto& result = comparison.results[run.contender];
     auto& entry = document.runs.emplace_back(run.page);
     entry.optimizer = result.id;
-    if (run.diverged) entry.status = RunStatus::kDiverged;
+    if (run.diverged) entry.status = RunStatus::Diverged;
     entry.best = result.sweep && result.sweep->best.lr == run.lr;
     if (!entry.best || run.seed != plan.seeds().front()) entry.spectra.clear();  // one run each shows the mechanism
   }

@@ -26,9 +26,9 @@ const Result* runner_up(const Comparison& comparison) {
 Sentence headline(const Comparison& comparison) {
   const auto& winner = comparison.results[comparison.winner];
   const auto& baseline = comparison.results[comparison.baseline];
-  if (!winner.sweep) return {"Every run of every optimizer diverged.", Tone::kHeadline};
+  if (!winner.sweep) return {"Every run of every optimizer diverged.", Tone::Headline};
   if (!std::isfinite(winner.final.mean)) {
-    return {"Every optimizer diverged with at least one seed at its best rate.", Tone::kHeadline};
+    return {"Every optimizer diverged with at least one seed at its best rate.", Tone::Headline};
   }
   auto text = fmt::format("**{}** has the lowest held-out loss: **{:.4f}**", winner.label, winner.final.mean);
   const Result* other = comparison.winner == comparison.baseline ? runner_up(comparison) : &baseline;
@@ -36,7 +36,7 @@ Sentence headline(const Comparison& comparison) {
     text += fmt::format(", {:.4f} below {}, {}", other->final.mean - winner.final.mean, other->label,
                         other == &baseline ? "the baseline" : "the next");
   }
-  return {text + ".", Tone::kHeadline};
+  return {text + ".", Tone::Headline};
 }
 
 Sentence certainty(const Plan& plan, const Comparison& comparison) {
@@ -46,7 +46,7 @@ Sentence certainty(const Plan& plan, const Comparison& comparison) {
                                     : fmt::format("only {} independent seed{}", judging, judging == 1 ? "" : "s");
     return {fmt::format("Confidence unknown: {} ({} needed for an interval, besides the first of compare.seeds).",
                         seeds, kLeastSeeds),
-            Tone::kCaution};
+            Tone::Caution};
   }
   std::vector<std::string> parts;
   for (const auto& result : comparison.results) {
@@ -56,10 +56,10 @@ Sentence certainty(const Plan& plan, const Comparison& comparison) {
     parts.push_back(fmt::format("{} {} ({:+.4f}, {} interval {:+.4f} to {:+.4f})", result.label, verdict,
                                 result.difference->mean, percent(kConfidence), low, high));
   }
-  if (parts.empty()) return {"No two optimizers finished with every seed, so none can be compared.", Tone::kCaution};
+  if (parts.empty()) return {"No two optimizers finished with every seed, so none can be compared.", Tone::Caution};
   return {fmt::format("Against {}, best rate against best rate, paired over {} seeds: {}.",
                       comparison.results[comparison.baseline].label, judging, fmt::join(parts, "; ")),
-          Tone::kPlain};
+          Tone::Plain};
 }
 
 void add_tolerance(const Plan& plan, const Comparison& comparison, std::vector<Sentence>& list) {
@@ -72,29 +72,29 @@ void add_tolerance(const Plan& plan, const Comparison& comparison, std::vector<S
   }
   list.push_back({fmt::format("Rates that stay within {:g} of the best, highest over lowest: {}.",
                               plan.config().real("compare.tolerance"), fmt::join(parts, ", ")),
-                  Tone::kPlain});
+                  Tone::Plain});
 }
 
 void add_warnings(const Comparison& comparison, std::vector<Sentence>& list) {
   for (const auto& result : comparison.results) {
-    if (result.sweep && result.sweep->edge != Edge::kNone) {
-      const bool low = result.sweep->edge == Edge::kLow;
+    if (result.sweep && result.sweep->edge != Edge::None) {
+      const bool low = result.sweep->edge == Edge::Low;
       list.push_back(
           {fmt::format("{}'s best rate, {}, is the {} of its grid: a {} one may be better still.", result.label,
                        rate_text(result.sweep->best.lr), low ? "lowest" : "highest", low ? "lower" : "higher"),
-           Tone::kCaution});
+           Tone::Caution});
     }
     std::vector<std::string> rates;
     for (const auto& point : result.points) {
       if (!std::isfinite(point.loss)) rates.push_back(rate_text(point.lr));
     }
     if (!rates.empty())
-      list.push_back({fmt::format("{} diverged at {}.", result.label, fmt::join(rates, ", ")), Tone::kCaution});
+      list.push_back({fmt::format("{} diverged at {}.", result.label, fmt::join(rates, ", ")), Tone::Caution});
     for (const auto& [seed, loss] : result.losses) {
       if (std::isfinite(loss)) continue;
       list.push_back({fmt::format("{} diverged at its best rate, {}, with seed {}.", result.label,
                                   rate_text(result.sweep->best.lr), seed),
-                      Tone::kCaution});
+                      Tone::Caution});
     }
   }
 }
@@ -133,14 +133,14 @@ std::vector<Sentence> sentences(const Plan& plan, const Comparison& comparison) 
 
 std::string screen_table(const Comparison& comparison, int64_t width) {
   using report::Align;
-  report::TextTable table({{"optimizer", Align::kLeft},
-                           {"best lr", Align::kRight},
-                           {"held-out loss", Align::kRight},
-                           {"difference", Align::kRight},
-                           {"good rates", Align::kLeft, 1},
-                           {"tokens to baseline", Align::kRight, 2},
-                           {"step", Align::kRight, 3},
-                           {"optimizer's", Align::kRight, 4}});
+  report::TextTable table({{"optimizer", Align::Left},
+                           {"best lr", Align::Right},
+                           {"held-out loss", Align::Right},
+                           {"difference", Align::Right},
+                           {"good rates", Align::Left, 1},
+                           {"tokens to baseline", Align::Right, 2},
+                           {"step", Align::Right, 3},
+                           {"optimizer's", Align::Right, 4}});
   for (size_t i = 0; i < comparison.results.size(); ++i) {
     const auto& result = comparison.results[i];
     if (!result.sweep) {
@@ -149,7 +149,7 @@ std::string screen_table(const Comparison& comparison, int64_t width) {
     }
     const auto& timing = result.best_summary.timing;
     table.row({result.label + (i == comparison.baseline ? " (baseline)" : ""),
-               rate_text(result.sweep->best.lr) + (result.sweep->edge != Edge::kNone ? " (edge)" : ""),
+               rate_text(result.sweep->best.lr) + (result.sweep->edge != Edge::None ? " (edge)" : ""),
                estimate_text(result.final, false), result.difference ? estimate_text(*result.difference, true) : "",
                tolerance_text(result),
                result.tokens_to_baseline ? fmt::format("{:.3g} M", *result.tokens_to_baseline / 1e6) : "never",

@@ -102,8 +102,8 @@ std::optional<Sweep> analyze_sweep(std::vector<SweepPoint> points, double tolera
   const auto best = static_cast<size_t>(least - points.begin());
   Sweep sweep;
   sweep.best = *least;
-  if (points.size() > 1 && best == 0) sweep.edge = Edge::kLow;
-  if (points.size() > 1 && best == points.size() - 1) sweep.edge = Edge::kHigh;
+  if (points.size() > 1 && best == 0) sweep.edge = Edge::Low;
+  if (points.size() > 1 && best == points.size() - 1) sweep.edge = Edge::High;
   const double limit = least->loss + tolerance;
   const auto low = range_end(points, best, -1, limit), high = range_end(points, best, 1, limit);
   sweep.low = low.lr, sweep.low_open = low.open;

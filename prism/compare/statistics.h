@@ -45,7 +45,7 @@ inline double finite_or_infinity(double value) {
 
 struct Sweep {
   SweepPoint best;
-  Edge edge = Edge::kNone;  // the best rate is the first or the last of at least two
+  Edge edge = Edge::None;  // the best rate is the first or the last of at least two
 
   // The rates around the best whose loss stays within `tolerance` of it. The ends lie where the line through
   // neighboring points, loss against log rate, crosses best + tolerance; beside a diverged run, at the last rate that

@@ -22,7 +22,7 @@ json to_json(const Estimate& estimate) {
 
 json to_json(const Sweep& sweep) {
   return {{"best_lr", sweep.best.lr},
-          {"edge", sweep.edge == Edge::kNone ? json() : io::to_json(sweep.edge)},
+          {"edge", sweep.edge == Edge::None ? json() : io::to_json(sweep.edge)},
           {"tolerance",
            {{"low", sweep.low},
             {"high", sweep.high},

@@ -312,7 +312,7 @@ BuildResult build(const Corpus& corpus, const Encoder& encoder, const std::files
   result.skipped = corpus.skipped();
 
   const uint64_t bytes = bytes_of(corpus, options);
-  Meter hashing(Stage::kHash, bytes, progress);
+  Meter hashing(Stage::Hash, bytes, progress);
   Identity common;
   const Sources sources = hash_sources(corpus, options, [&](uint64_t done) { hashing.advance(done); });
   common.tokenizer_hash = encoder.hash;
@@ -320,10 +320,10 @@ BuildResult build(const Corpus& corpus, const Encoder& encoder, const std::files
   common.recipe = recipe(corpus, sources, encoder, options);
   hashing.finish();
 
-  const Scan scanned = scan(corpus, options, Meter(Stage::kScan, bytes, progress), result);
+  const Scan scanned = scan(corpus, options, Meter(Stage::Scan, bytes, progress), result);
 
   const io::FolderLock output(folder);
-  Sink sink(folder, encoder, options.shard_tokens, Meter(Stage::kEncode, scanned.text_bytes, progress));
+  Sink sink(folder, encoder, options.shard_tokens, Meter(Stage::Encode, scanned.text_bytes, progress));
   BatchReader reader(corpus, options, scanned);
   OrderedWorkers<Batch> workers(options.workers, kBatchesUnderWay, [&](Batch& batch) { encode_batch(encoder, batch); });
   for (Batch batch; reader.next(batch); batch = {}) {

@@ -34,10 +34,10 @@ struct BuildOptions {
 
 // The corpus is read three times: its files are hashed, then scanned (documents are counted, malformed input is refused
 // before anything is written, held-out documents are chosen), then encoded.
-enum class Stage { kHash, kScan, kEncode };
+enum class Stage { Hash, Scan, Encode };
 
 struct Progress {
-  Stage stage = Stage::kHash;
+  Stage stage = Stage::Hash;
   uint64_t bytes = 0;  // done in this stage: of files on disk in the first two, of text in the last
   uint64_t total_bytes = 0;
   double mb_per_s = 0;  // 10⁶ bytes, mean over the stage

@@ -23,9 +23,9 @@ constexpr size_t kProbeBytes = 8192;
 Format format_of(const fs::path& path) {
   const fs::path name = without_compression(path);
   const std::string extension = name.extension().string();
-  if (extension == ".jsonl" || extension == ".ndjson") return Format::kJsonLines;
-  if (extension != ".parquet") return Format::kText;
-  if (name == path) return Format::kParquet;
+  if (extension == ".jsonl" || extension == ".ndjson") return Format::JsonLines;
+  if (extension != ".parquet") return Format::Text;
+  if (name == path) return Format::Parquet;
   throw Error(
       fmt::format("{}: expected a .parquet file not compressed as a whole; decompress it first", path.string()));
 }
@@ -75,11 +75,11 @@ bool is_blank(const Piece& piece) {
 
 std::unique_ptr<FormatReader> open_reader(const CorpusFile& file, const ReaderOptions& options) {
   switch (file.format) {
-    case Format::kParquet:
+    case Format::Parquet:
       return read_parquet(file.path, options);
-    case Format::kJsonLines:
+    case Format::JsonLines:
       return read_json_lines(open_decoded(file.path), options);
-    case Format::kText:
+    case Format::Text:
       break;
   }
   return read_text(open_decoded(file.path), options);
@@ -107,7 +107,7 @@ void Corpus::add_named_file(Root& root) {
   if (!fs::is_regular_file(path)) throw Error(fmt::format("{}: expected a file or a folder, got neither", root.path));
   const Format format = format_of(path);
   if (fs::file_size(path) == 0) throw Error(fmt::format("{}: expected text, got an empty file", root.path));
-  const size_t zero = format == Format::kText ? find_zero_byte(path) : std::string_view::npos;
+  const size_t zero = format == Format::Text ? find_zero_byte(path) : std::string_view::npos;
   if (zero != std::string_view::npos) {
     throw Error(fmt::format("{}: expected text, got binary data (a zero byte at offset {})", root.path, zero));
   }
@@ -133,7 +133,7 @@ void Corpus::add_folder(Root& root) {
       ++skipped_.empty;
     } else {
       const Format format = format_of(path);
-      if (format == Format::kText && find_zero_byte(path) != std::string_view::npos) {
+      if (format == Format::Text && find_zero_byte(path) != std::string_view::npos) {
         ++skipped_.binary;
       } else {
         add_file(root, {path, path.lexically_relative(root.path).generic_string(), format, fs::file_size(path)});

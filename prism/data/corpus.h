@@ -44,12 +44,12 @@ struct Skipped {
   int64_t special = 0;   // neither a file nor a folder; a link to a folder or to nothing
 };
 
-enum class Format { kText, kJsonLines, kParquet };
+enum class Format { Text, JsonLines, Parquet };
 
 struct CorpusFile {
   std::filesystem::path path;
   std::string name;  // relative to the path that was given
-  Format format = Format::kText;
+  Format format = Format::Text;
   uint64_t bytes = 0;  // on disk
 };
 

@@ -58,31 +58,31 @@ ConfigKey::ConfigKey(std::string name, Kind kind, int depth, Json fallback, std:
     : name_(std::move(name)), kind_(kind), depth_(depth), fallback_(std::move(fallback)), doc_(std::move(doc)) {}
 
 ConfigKey ConfigKey::integer(std::string name, Json fallback, std::string doc) {
-  return {std::move(name), Kind::integer, 0, std::move(fallback), std::move(doc)};
+  return {std::move(name), Kind::Integer, 0, std::move(fallback), std::move(doc)};
 }
 ConfigKey ConfigKey::real(std::string name, Json fallback, std::string doc) {
-  return {std::move(name), Kind::real, 0, std::move(fallback), std::move(doc)};
+  return {std::move(name), Kind::Real, 0, std::move(fallback), std::move(doc)};
 }
 ConfigKey ConfigKey::boolean(std::string name, Json fallback, std::string doc) {
-  return {std::move(name), Kind::boolean, 0, std::move(fallback), std::move(doc)};
+  return {std::move(name), Kind::Boolean, 0, std::move(fallback), std::move(doc)};
 }
 ConfigKey ConfigKey::string(std::string name, Json fallback, std::string doc) {
-  return {std::move(name), Kind::string, 0, std::move(fallback), std::move(doc)};
+  return {std::move(name), Kind::String, 0, std::move(fallback), std::move(doc)};
 }
 ConfigKey ConfigKey::integers(std::string name, Json fallback, std::string doc) {
-  return {std::move(name), Kind::integer, 1, std::move(fallback), std::move(doc)};
+  return {std::move(name), Kind::Integer, 1, std::move(fallback), std::move(doc)};
 }
 ConfigKey ConfigKey::reals(std::string name, Json fallback, std::string doc) {
-  return {std::move(name), Kind::real, 1, std::move(fallback), std::move(doc)};
+  return {std::move(name), Kind::Real, 1, std::move(fallback), std::move(doc)};
 }
 ConfigKey ConfigKey::strings(std::string name, Json fallback, std::string doc) {
-  return {std::move(name), Kind::string, 1, std::move(fallback), std::move(doc)};
+  return {std::move(name), Kind::String, 1, std::move(fallback), std::move(doc)};
 }
 ConfigKey ConfigKey::weighted_paths(std::string name, Json fallback, std::string doc) {
-  return {std::move(name), Kind::weighted_path, 1, std::move(fallback), std::move(doc)};
+  return {std::move(name), Kind::WeightedPath, 1, std::move(fallback), std::move(doc)};
 }
 ConfigKey ConfigKey::real_lists(std::string name, Json fallback, std::string doc) {
-  return {std::move(name), Kind::real, 2, std::move(fallback), std::move(doc)};
+  return {std::move(name), Kind::Real, 2, std::move(fallback), std::move(doc)};
 }
 
 ConfigKey ConfigKey::bounded(const char* relation, double bound, std::function<bool(double, double)> holds) {
@@ -97,7 +97,7 @@ ConfigKey ConfigKey::at_most(double bound) && { return bounded("≤", bound, std
 ConfigKey ConfigKey::below(double bound) && { return bounded("<", bound, std::less<>()); }
 
 ConfigKey ConfigKey::one_of(std::vector<std::string> choices) && {
-  if (kind_ != Kind::string) throw std::logic_error(name_ + ": one_of is for strings");
+  if (kind_ != Kind::String) throw std::logic_error(name_ + ": one_of is for strings");
   choices_ = std::move(choices);
   return std::move(*this);
 }
@@ -139,7 +139,7 @@ std::string ConfigKey::expected() const {
 
 std::vector<std::string> ConfigKey::words() const {
   auto words = choices_;
-  if (kind_ == Kind::boolean) words = {"true", "false"};
+  if (kind_ == Kind::Boolean) words = {"true", "false"};
   words.insert(words.end(), words_.begin(), words_.end());
   return words;
 }
@@ -162,22 +162,22 @@ std::optional<json> ConfigKey::accept(const Json& value, int depth) const {
     }
     return list;
   }
-  if (kind_ == Kind::weighted_path) return accept_weighted_path(value);
-  if (kind_ == Kind::integer && value.is_number_float()) {  // 8.0 and 1e3 are integers too
+  if (kind_ == Kind::WeightedPath) return accept_weighted_path(value);
+  if (kind_ == Kind::Integer && value.is_number_float()) {  // 8.0 and 1e3 are integers too
     constexpr double kExact = 1LL << 53;
     const auto real = value.get<double>();
     return real == std::trunc(real) && std::abs(real) <= kExact ? accept(static_cast<int64_t>(real), depth)
                                                                 : std::nullopt;
   }
-  const bool of_kind = kind_ == Kind::integer   ? value.is_number_integer()
-                       : kind_ == Kind::real    ? value.is_number() && std::isfinite(value.get<double>())
-                       : kind_ == Kind::boolean ? value.is_boolean()
+  const bool of_kind = kind_ == Kind::Integer   ? value.is_number_integer()
+                       : kind_ == Kind::Real    ? value.is_number() && std::isfinite(value.get<double>())
+                       : kind_ == Kind::Boolean ? value.is_boolean()
                                                 : value.is_string();
   if (!of_kind) return std::nullopt;
   if (!choices_.empty() && std::ranges::count(choices_, value.get_ref<const std::string&>()) == 0) return std::nullopt;
   const bool allowed = std::ranges::all_of(element_checks_, [&](const Check& check) { return check.holds(value); });
   if (!allowed) return std::nullopt;
-  return kind_ == Kind::real ? Json(value.get<double>()) : value;
+  return kind_ == Kind::Real ? Json(value.get<double>()) : value;
 }
 
 json ConfigKey::from_text(std::string_view text) const {
@@ -185,11 +185,11 @@ json ConfigKey::from_text(std::string_view text) const {
   const auto is_word = [&](std::string_view one) { return std::ranges::count(words_, one) > 0; };
   if (is_word(text)) return text;
   if (value && value->is_string() && is_word(value->get_ref<const std::string&>())) return *value;
-  if (depth_ == 0) return value && (kind_ != Kind::string || value->is_string()) ? *value : Json(text);
+  if (depth_ == 0) return value && (kind_ != Kind::String || value->is_string()) ? *value : Json(text);
   if (value && (value->is_array() || value->is_string())) return value->is_array() ? *value : Json::array({*value});
   if (const auto list = parse_toml_value(fmt::format("[{}]", text)); list && !text.starts_with('[')) return *list;
-  return (kind_ == Kind::string || kind_ == Kind::weighted_path) && depth_ == 1 ? Json(words_between_commas(text))
-                                                                                : Json(text);
+  return (kind_ == Kind::String || kind_ == Kind::WeightedPath) && depth_ == 1 ? Json(words_between_commas(text))
+                                                                               : Json(text);
 }
 
 std::string section_of(std::string_view key) {

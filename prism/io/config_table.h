@@ -63,7 +63,7 @@ class ConfigKey {
  private:
   friend class ConfigTable;  // settles the default once all checks are known
 
-  enum class Kind { integer, real, boolean, string, weighted_path };
+  enum class Kind { Integer, Real, Boolean, String, WeightedPath };
   struct Check {
     std::string expected;
     std::function<bool(const Json&)> holds;

@@ -32,7 +32,7 @@ const nlohmann::json* JsonReader::find(std::string_view name) {
 }
 
 void JsonReader::finish() const {
-  if (place_.unknown == UnknownKeys::kIgnored) return;
+  if (place_.unknown == UnknownKeys::Ignored) return;
   for (const auto& [key, value] : object_.items()) {
     if (!known_.contains(key)) place_.refuse("unknown key " + quote(key));
   }

@@ -30,13 +30,13 @@ namespace prism::io {
 // value, a struct with `fields`, or JSON itself. A number that is not finite is written as null, and null is read as
 // NaN; an optional value of another type is null when there is none.
 
-enum class UnknownKeys { kIgnored, kRefused };
+enum class UnknownKeys { Ignored, Refused };
 
 // Where a value stands, for messages: "report: runs[3].train.loss". Made for every value, so it refers to its parent and
 // builds the text only when asked.
 struct JsonPlace {
   std::string_view who;
-  UnknownKeys unknown = UnknownKeys::kIgnored;
+  UnknownKeys unknown = UnknownKeys::Ignored;
   const JsonPlace* parent = nullptr;
   std::string_view key = {};  // empty: an element of a list
   size_t index = 0;
@@ -54,7 +54,7 @@ nlohmann::json to_json(const T& value);
 // Throws prism::Error that begins with `who` and names the place of the first key that is missing or has a value of
 // another type.
 template <class T>
-T from_json(const nlohmann::json& value, std::string_view who, UnknownKeys unknown = UnknownKeys::kIgnored);
+T from_json(const nlohmann::json& value, std::string_view who, UnknownKeys unknown = UnknownKeys::Ignored);
 
 template <class T>
 T read_json(const std::filesystem::path& file) {

@@ -32,8 +32,8 @@ struct ModelConfig {
 
 // The spread of the initial weights.
 enum class InitScale {
-  kQwen2,  // N(0, 0.02²) for every matrix, as transformers initializes Qwen2
-  kDepth,  // the same, but N(0, 0.02² / (2 · layers)) for the two projections that add to the residual stream
+  Qwen2,  // N(0, 0.02²) for every matrix, as transformers initializes Qwen2
+  Depth,  // the same, but N(0, 0.02² / (2 · layers)) for the two projections that add to the residual stream
 };
 
 // Returns the sizes of a named model; the caller sets `vocab`, which is 0. Throws prism::Error that lists the known

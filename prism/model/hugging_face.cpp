@@ -121,7 +121,7 @@ void export_hugging_face(const Qwen2& model, const text::Tokenizer& tokenizer, c
     throw Error(
         fmt::format("the tokenizer has {} tokens, the model's embedding {} rows", tokenizer.size(), config.vocab));
   }
-  const bool half = type == ExportType::kBfloat16;
+  const bool half = type == ExportType::Bfloat16;
   NewFolder out(folder);
   save_weights(model, out.path() / "model.safetensors", half ? at::kBFloat16 : at::kFloat);
   write_json(out.path() / "config.json", config_object(config, half ? "bfloat16" : "float32", tokenizer.end_of_text()));

@@ -16,12 +16,12 @@ std::string hugging_face_config(const ModelConfig& config);
 // sliding windows, scaled RoPE …); `where` begins the message.
 ModelConfig from_hugging_face_config(std::string_view json, std::string_view where);
 
-enum class ExportType { kFloat32, kBfloat16 };
+enum class ExportType { Float32, Bfloat16 };
 
 // Writes config.json, model.safetensors, tokenizer.json, tokenizer_config.json and generation_config.json into a new
 // folder: all of them or nothing. If the folder exists, it must be empty.
 void export_hugging_face(const Qwen2& model, const text::Tokenizer& tokenizer, const std::filesystem::path& folder,
-                         ExportType type = ExportType::kFloat32);
+                         ExportType type = ExportType::Float32);
 
 // Loads the model of a Hugging Face folder or of a checkpoint: config.json and either model.safetensors or
 // model.safetensors.index.json with its shards. Weights in F32, BF16 or F16 become float32.

@@ -22,18 +22,18 @@ void add_layer(std::vector<ParameterShape>& list, const ModelConfig& c, int64_t 
     const bool matrix = shape.size() == 2;
     list.push_back({fmt::format("model.layers.{}.{}", layer, name), std::move(shape), initial, matrix});
   };
-  add("input_layernorm.weight", {c.width}, Initial::kOne);
-  add("self_attn.q_proj.weight", {queries, c.width}, Initial::kNormal);
-  add("self_attn.k_proj.weight", {keys, c.width}, Initial::kNormal);
-  add("self_attn.v_proj.weight", {keys, c.width}, Initial::kNormal);
-  add("self_attn.q_proj.bias", {queries}, Initial::kZero);
-  add("self_attn.k_proj.bias", {keys}, Initial::kZero);
-  add("self_attn.v_proj.bias", {keys}, Initial::kZero);
-  add("self_attn.o_proj.weight", {c.width, queries}, Initial::kResidual);
-  add("post_attention_layernorm.weight", {c.width}, Initial::kOne);
-  add("mlp.gate_proj.weight", {c.mlp, c.width}, Initial::kNormal);
-  add("mlp.up_proj.weight", {c.mlp, c.width}, Initial::kNormal);
-  add("mlp.down_proj.weight", {c.width, c.mlp}, Initial::kResidual);
+  add("input_layernorm.weight", {c.width}, Initial::One);
+  add("self_attn.q_proj.weight", {queries, c.width}, Initial::Normal);
+  add("self_attn.k_proj.weight", {keys, c.width}, Initial::Normal);
+  add("self_attn.v_proj.weight", {keys, c.width}, Initial::Normal);
+  add("self_attn.q_proj.bias", {queries}, Initial::Zero);
+  add("self_attn.k_proj.bias", {keys}, Initial::Zero);
+  add("self_attn.v_proj.bias", {keys}, Initial::Zero);
+  add("self_attn.o_proj.weight", {c.width, queries}, Initial::Residual);
+  add("post_attention_layernorm.weight", {c.width}, Initial::One);
+  add("mlp.gate_proj.weight", {c.mlp, c.width}, Initial::Normal);
+  add("mlp.up_proj.weight", {c.mlp, c.width}, Initial::Normal);
+  add("mlp.down_proj.weight", {c.width, c.mlp}, Initial::Residual);
 }
 
 // The output function of SplitMix64 (Steele, Lea and Flood 2014).
@@ -65,15 +65,15 @@ std::vector<ParameterShape> parameter_shapes(const ModelConfig& c) {
   std::vector<ParameterShape> list;
   list.push_back({"model.embed_tokens.weight", {c.vocab, c.width}});
   for (int64_t layer = 0; layer < c.layers; ++layer) add_layer(list, c, layer);
-  list.push_back({"model.norm.weight", {c.width}, Initial::kOne});
+  list.push_back({"model.norm.weight", {c.width}, Initial::One});
   if (!c.tied) list.push_back({"lm_head.weight", {c.vocab, c.width}});
   return list;
 }
 
 at::Tensor initial_value(const ParameterShape& parameter, const ModelConfig& config, uint64_t seed, InitScale scale) {
-  if (parameter.initial == Initial::kOne) return at::ones(parameter.shape);
-  if (parameter.initial == Initial::kZero) return at::zeros(parameter.shape);
-  const bool shrinks = scale == InitScale::kDepth && parameter.initial == Initial::kResidual;
+  if (parameter.initial == Initial::One) return at::ones(parameter.shape);
+  if (parameter.initial == Initial::Zero) return at::zeros(parameter.shape);
+  const bool shrinks = scale == InitScale::Depth && parameter.initial == Initial::Residual;
   const double deviation = kStandardDeviation * (shrinks ? 1 / std::sqrt(2.0 * config.layers) : 1);
   at::Tensor value = at::empty(parameter.shape);
   const std::string hash = io::hash_bytes(fmt::format("{}:{}", seed, parameter.name));

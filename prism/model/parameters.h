@@ -11,16 +11,16 @@
 namespace prism::model {
 
 enum class Initial {
-  kNormal,
-  kResidual,  // as kNormal, for a matrix whose output is added to the residual stream; InitScale may shrink it
-  kOne,
-  kZero,
+  Normal,
+  Residual,  // as Normal, for a matrix whose output is added to the residual stream; InitScale may shrink it
+  One,
+  Zero,
 };
 
 struct ParameterShape {
   std::string name;  // Hugging Face's: model.layers.0.self_attn.q_proj.weight
   std::vector<int64_t> shape;
-  Initial initial = Initial::kNormal;
+  Initial initial = Initial::Normal;
   bool hidden_matrix = false;
 };
 
@@ -29,6 +29,6 @@ std::vector<ParameterShape> parameter_shapes(const ModelConfig& config);
 
 // The initial value of a parameter, in float32 on the CPU. Element i depends only on (scale, seed, name, i).
 at::Tensor initial_value(const ParameterShape& parameter, const ModelConfig& config, uint64_t seed,
-                         InitScale scale = InitScale::kQwen2);
+                         InitScale scale = InitScale::Qwen2);
 
 }  // namespace prism::model

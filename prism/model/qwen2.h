@@ -48,7 +48,7 @@ class Qwen2 {
  public:
   // Checks the configuration. The weights depend only on configuration, seed and scale, not on threads, device or
   // torch.
-  Qwen2(const ModelConfig& config, uint64_t seed, at::Device device = at::kCPU, InitScale scale = InitScale::kQwen2);
+  Qwen2(const ModelConfig& config, uint64_t seed, at::Device device = at::kCPU, InitScale scale = InitScale::Qwen2);
 
   // Creates a model whose weights have no values yet, for assign_weights.
   static Qwen2 without_weights(const ModelConfig& config, at::Device device = at::kCPU);

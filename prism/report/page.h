@@ -20,14 +20,14 @@ namespace prism::report {
 
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
-enum class PageKind { kCompare, kTrain, kInspect };
-enum class Tone { kPlain, kHeadline, kCaution };  // a page has one headline, set large
-enum class Edge { kNone, kLow, kHigh };           // the best rate is the first or the last of its grid
+enum class PageKind { Compare, Train, Inspect };
+enum class Tone { Plain, Headline, Caution };  // a page has one headline, set large
+enum class Edge { None, Low, High };           // the best rate is the first or the last of its grid
 enum class RunStatus {
-  kRunning,
-  kFinished,
-  kInterrupted,  // saved, can be resumed
-  kDiverged,  // the guard stopped it (train.max_skips non-finite steps in a row), or the loss at the end is not finite
+  Running,
+  Finished,
+  Interrupted,  // saved, can be resumed
+  Diverged,  // the guard stopped it (train.max_skips non-finite steps in a row), or the loss at the end is not finite
 };
 
 constexpr std::array<const char*, 3> words(PageKind) { return {"compare", "train", "inspect"}; }
@@ -38,7 +38,7 @@ constexpr const char* word(RunStatus status) { return words(status)[static_cast<
 
 struct Sentence {
   std::string text;  // **words** are set bold
-  Tone tone = Tone::kPlain;
+  Tone tone = Tone::Plain;
 };
 
 struct Highlight {
@@ -47,7 +47,7 @@ struct Highlight {
 
 struct SweepRun {
   double lr = 0, loss = kUnknown;
-  RunStatus status = RunStatus::kFinished;
+  RunStatus status = RunStatus::Finished;
 };
 
 struct ToleratedRates {
@@ -79,7 +79,7 @@ struct PageOptimizer {
   std::string detail = {};           // its settings in a few words
   std::vector<SweepRun> sweep = {};  // the first seed at each rate
   std::optional<double> best_lr = {};
-  Edge edge = Edge::kNone;
+  Edge edge = Edge::None;
   std::optional<ToleratedRates> tolerance = {};
   std::optional<FinalLoss> final = {};                                      // held-out loss at the best rate
   std::optional<MeanLoss> difference = {};                                  // paired, its loss minus the baseline's
@@ -118,7 +118,7 @@ struct PageRun {
   std::string optimizer = {};  // id
   double lr = 0;
   int64_t seed = 0;
-  RunStatus status = RunStatus::kFinished;
+  RunStatus status = RunStatus::Finished;
   bool best = false;                         // at the optimizer's best rate, so shown at first
   std::optional<int64_t> stopped_step = {};  // of a run that stopped early
   std::optional<double> loss = {}, val_loss = {}, seconds = {};
@@ -149,7 +149,7 @@ struct Facts {
 };
 
 struct PageDocument {
-  PageKind kind = PageKind::kTrain;
+  PageKind kind = PageKind::Train;
   std::string title = {};
   std::string program = {}, created = {};      // name and version, date and time; `write` fills in what is empty
   std::vector<Sentence> summary = {};          // shown first, in this order: who won, by how much, how sure

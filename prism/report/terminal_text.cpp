@@ -34,7 +34,7 @@ int64_t display_width(std::string_view text) {
 
 std::string padded(std::string_view text, int64_t width, Align align) {
   const std::string space(static_cast<size_t>(std::max<int64_t>(0, width - display_width(text))), ' ');
-  return align == Align::kLeft ? std::string(text) + space : space + std::string(text);
+  return align == Align::Left ? std::string(text) + space : space + std::string(text);
 }
 
 }  // namespace prism::report

@@ -13,9 +13,9 @@ bool locale_is_utf8();
 // Cells of a terminal that the UTF-8 text takes: none for combining characters, two for wide ones.
 int64_t display_width(std::string_view text);
 
-enum class Align { kLeft, kRight };
+enum class Align { Left, Right };
 
 // The text with spaces to this width; a longer text stays as it is.
-std::string padded(std::string_view text, int64_t width, Align align = Align::kLeft);
+std::string padded(std::string_view text, int64_t width, Align align = Align::Left);
 
 }  // namespace prism::report

@@ -212,7 +212,7 @@ std::string line_plot(const std::vector<TextSeries>& series, const TextPlotOptio
   std::string text = options.y_label.empty() ? "" : options.y_label + "\n";
   for (int64_t row = 0; row < options.height; ++row) {
     const auto& label = labels[static_cast<size_t>(row)];
-    std::string line = padded(label, margin - 1, Align::kRight) + " ";
+    std::string line = padded(label, margin - 1, Align::Right) + " ";
     line += options.unicode ? (label.empty() ? "│" : "┤") : "|";
     for (int64_t column = 0; column < columns; ++column) line += cell_text(frame, column, row, options);
     text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";

@@ -13,13 +13,13 @@ namespace prism::report {
 //   ─────────  ───────  ─────────────
 //   AdamW       0.0025  3.622 ± 0.002
 //
-//   TextTable table({{"optimizer"}, {"best lr", Align::kRight}, {"held-out loss", Align::kRight}});
+//   TextTable table({{"optimizer"}, {"best lr", Align::Right}, {"held-out loss", Align::Right}});
 //   table.row({"AdamW", "0.0025", "3.622 ± 0.002"});
 class TextTable {
  public:
   struct Column {
     std::string title;
-    Align align = Align::kLeft;
+    Align align = Align::Left;
     int rank = 0;  // where the table is too wide, columns of the highest rank are left out first; 0: never
   };
 

@@ -106,7 +106,7 @@ Verdict judge_spread(const Claim& claim, const std::vector<std::vector<Value>>& 
   const double spread = high->number - low->number;
   const double limit = groups.back().front().number;
   const bool holds = claim.relations.front() == '<' ? spread < limit : spread > limit;
-  return {holds ? Judgment::kConfirmed : Judgment::kRefuted,
+  return {holds ? Judgment::Confirmed : Judgment::Refuted,
           fmt::format("{}: {} (from {} to {}: {})", holds ? "Confirmed" : "Refuted", claim.text, low->text, high->text,
                       std::isfinite(spread) ? claim.measure->text(spread) : "no bound")};
 }
@@ -150,7 +150,7 @@ Verdict judge(const Claim& claim, const compare::Plan& plan, const std::vector<R
     groups.emplace_back();
     for (const auto& operand : group) {
       auto value = value_of(operand, claim, plan, rows);
-      if (!value) return {Judgment::kOpen, fmt::format("Not known yet: {}", claim.text)};
+      if (!value) return {Judgment::Open, fmt::format("Not known yet: {}", claim.text)};
       groups.back().push_back(std::move(*value));
     }
   }
@@ -167,8 +167,8 @@ Verdict judge(const Claim& claim, const compare::Plan& plan, const std::vector<R
       }
     }
   }
-  if (failed.empty()) return {Judgment::kConfirmed, fmt::format("Confirmed: {} ({})", claim.text, all)};
-  return {Judgment::kRefuted, fmt::format("Refuted: {} ({})", claim.text, fmt::join(failed, "; "))};
+  if (failed.empty()) return {Judgment::Confirmed, fmt::format("Confirmed: {} ({})", claim.text, all)};
+  return {Judgment::Refuted, fmt::format("Refuted: {} ({})", claim.text, fmt::join(failed, "; "))};
 }
 
 }  // namespace prism::reproduce

@@ -37,9 +37,9 @@ struct Claim {
 // Throws prism::Error that names the claim and what was expected.
 Claim parse_claim(const std::string& text, const compare::Plan& plan);
 
-enum class Judgment { kConfirmed, kRefuted, kOpen };
+enum class Judgment { Confirmed, Refuted, Open };
 struct Verdict {
-  Judgment judgment = Judgment::kOpen;
+  Judgment judgment = Judgment::Open;
   std::string sentence;  // "Confirmed: … (PRISM γ 1 3.6929 < Muon 4.4345)"
 };
 

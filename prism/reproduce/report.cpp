@@ -121,7 +121,7 @@ std::string screen_table(const Experiment& experiment, const std::vector<Row>& r
   std::vector<report::TextTable::Column> columns;
   for (const auto& title : titles(experiment, rows)) {
     const bool text = title == "series" || title == "stability";
-    columns.push_back({title, text ? report::Align::kLeft : report::Align::kRight});
+    columns.push_back({title, text ? report::Align::Left : report::Align::Right});
   }
   report::TextTable table(std::move(columns));
   for (const auto& row : rows) table.row(cells_of(row, has_paper(rows), " *"));
@@ -178,8 +178,8 @@ report::PageDocument page_document(const Experiment& experiment, const State& st
   if (!experiment.question.empty()) context.push_back({experiment.question});
   for (const auto& claim : experiment.claims) {
     const auto verdict = judge(claim, experiment.plan, rows);
-    const bool sure = verdict.judgment == Judgment::kConfirmed;
-    context.push_back({marked(verdict.sentence) + ".", sure ? report::Tone::kPlain : report::Tone::kCaution});
+    const bool sure = verdict.judgment == Judgment::Confirmed;
+    context.push_back({marked(verdict.sentence) + ".", sure ? report::Tone::Plain : report::Tone::Caution});
   }
   for (size_t i = 0; i < experiment.plan.contenders().size(); ++i) {
     const auto paper = experiment.plan.contenders()[i].config.strings("experiment.paper");

@@ -116,7 +116,7 @@ StoredRun store(const RunKey& key, const train::RunFolder& folder, double entrop
   StoredRun stored{
       .key = key, .summary = data.summary, .norms = norms_of(data.metrics), .curves = train::page_run(folder, data)};
   const auto losses = losses_of(data.metrics);
-  const bool stopped = data.summary.status != train::RunStatus::kFinished;
+  const bool stopped = data.summary.status != train::RunStatus::Finished;
   stored.stability = {divergence(losses, entropy, stopped), spikes(losses)};
   stored.summary.routing.clear();
   for (auto& source : stored.summary.data.sources) source.path.clear();
@@ -178,7 +178,7 @@ std::string to_text(const StoredRun& run) {
 StoredRun read_stored_run(const std::filesystem::path& file) {
   const auto where = file.string();
   const auto object = io::parse_json(io::read_file(file), where);
-  auto run = io::from_json<StoredRun>(object, where + ": not a result of prism reproduce", io::UnknownKeys::kRefused);
+  auto run = io::from_json<StoredRun>(object, where + ": not a result of prism reproduce", io::UnknownKeys::Refused);
   if (run.is_current() && object.at("key") != run.key.hash())
     throw Error(fmt::format("{}: expected the key {} of its settings, got {}; the file was changed", where,
                             run.key.hash(), object.at("key").dump()));

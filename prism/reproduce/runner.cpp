@@ -83,7 +83,7 @@ compare::RunOutcome outcome_of(const compare::PlannedRun& planned, const StoredR
   // The curve is rounded; unrounded, the last evaluation is the run's own loss.
   if (!val.empty() && !outcome.diverged) outcome.eval_losses.back() = outcome.loss;
   // The hash over all batches stands for them; that of a run that was stopped covers fewer and is compared with none.
-  if (stored.summary.status == train::RunStatus::kFinished) outcome.batches = {stored.summary.batches};
+  if (stored.summary.status == train::RunStatus::Finished) outcome.batches = {stored.summary.batches};
   return outcome;
 }
 
@@ -190,16 +190,16 @@ class Runner {
   RunnerEnd operator()() {
     while (true) {
       missing_ = missing_runs(experiments_, pool_, setup_);
-      if (missing_.empty()) return RunnerEnd::kComplete;
-      if (signaled()) return RunnerEnd::kInterrupted;
+      if (missing_.empty()) return RunnerEnd::Complete;
+      if (signaled()) return RunnerEnd::Interrupted;
       const auto& next = missing_.front();
       if (options_.seconds > 0 && next.seconds > seconds_left() && !ahead_.contains(next.key.hash())) {
         note(fmt::format("{} needs about {:.0f} s and {:.0f} s are left", next.name, next.seconds,
                          std::max(0.0, seconds_left())));
-        return RunnerEnd::kOutOfTime;
+        return RunnerEnd::OutOfTime;
       }
-      if (options_.ahead && !make_ahead()) return signaled() ? RunnerEnd::kInterrupted : RunnerEnd::kOutOfTime;
-      if (!one(next)) return signaled() ? RunnerEnd::kInterrupted : RunnerEnd::kOutOfTime;
+      if (options_.ahead && !make_ahead()) return signaled() ? RunnerEnd::Interrupted : RunnerEnd::OutOfTime;
+      if (!one(next)) return signaled() ? RunnerEnd::Interrupted : RunnerEnd::OutOfTime;
       ++done_;
     }
   }
@@ -233,7 +233,7 @@ class Runner {
     const auto begin = Clock::now();
     if (!run.has_ended()) {  // not made ahead, nor by a call that ended before it was kept
       const auto result = train::run(run_config(missing.run.config, run.path), dataset_, options);
-      if (result.status == train::RunStatus::kInterrupted) return false;
+      if (result.status == train::RunStatus::Interrupted) return false;
     }
     pool_.add(store(missing.key, run, entropy_, seconds_since(begin)));
     if (!options_.keep_runs) fs::remove_all(run.path);

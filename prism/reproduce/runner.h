@@ -73,7 +73,7 @@ struct RunnerOptions {
   Ahead ahead;
 };
 
-enum class RunnerEnd { kComplete, kOutOfTime, kInterrupted };
+enum class RunnerEnd { Complete, OutOfTime, Interrupted };
 
 // Makes the missing runs, in the order of `missing_runs`, until none is left or the time is over. A run that is not
 // expected to end in time is not begun; one that outlasts it is saved and resumed by the next call with this pool.

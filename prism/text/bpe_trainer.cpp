@@ -78,7 +78,7 @@ class WordCounter {
   void count_piece(std::string_view piece, WordCounts& counts) const {
     std::string repaired, normalized;
     piece = repair_utf8(piece, repaired);
-    if (options_.normalizer == Normalizer::kNfc) piece = nfc(piece, normalized);
+    if (options_.normalizer == Normalizer::Nfc) piece = nfc(piece, normalized);
     WordScanner scanner(options_.pre_split, piece);
     for (std::string_view word; scanner.next(word);) counts.add(word);
   }
@@ -138,7 +138,7 @@ TrainerResult train_bpe(const TextSource& source, const TrainerOptions& options)
 
   const size_t wanted = static_cast<size_t>(options.vocabulary) - options.special_tokens.size();
   MergeLearner learner(counter.total());
-  progress.phase = TrainerProgress::Phase::kMerging;
+  progress.phase = TrainerProgress::Phase::Merging;
   learner.learn(wanted, options.least_count, [&] {
     progress.tokens = static_cast<int64_t>(learner.tokens().size());
     if (progress.tokens % 256 == 0) report();

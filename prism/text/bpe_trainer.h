@@ -11,8 +11,8 @@
 namespace prism::text {
 
 struct TrainerProgress {
-  enum class Phase { kCounting, kMerging };
-  Phase phase = Phase::kCounting;
+  enum class Phase { Counting, Merging };
+  Phase phase = Phase::Counting;
   uint64_t bytes = 0;          // of text read
   int64_t distinct_words = 0;  // so far
   int64_t tokens = 0;          // of the vocabulary, so far
@@ -23,8 +23,8 @@ struct TrainerOptions {
   int64_t vocabulary = 16384;  // tokens in all: 256 bytes, merges, special tokens
   int64_t least_count = 2;     // a pair that occurs less often is not merged
   std::vector<std::string> special_tokens = {std::string(kEndOfText)};
-  Normalizer normalizer = Normalizer::kNfc;
-  PreSplit pre_split = PreSplit::kQwen2;
+  Normalizer normalizer = Normalizer::Nfc;
+  PreSplit pre_split = PreSplit::Qwen2;
   bool allow_fewer = false;              // a text with too few pairs gives fewer tokens instead of an error
   int64_t threads = 0;                   // threads that count words; 0: one per core
   size_t word_memory = size_t{4} << 30;  // bytes for distinct words; beyond it the rarest are dropped

@@ -35,7 +35,7 @@ size_t contraction(std::string_view rest, bool ignore_case) {
 }  // namespace
 
 std::string_view pattern(PreSplit rule) {
-  if (rule == PreSplit::kQwen2) {
+  if (rule == PreSplit::Qwen2) {
     return R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
   }
   return R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";

@@ -9,12 +9,12 @@ namespace prism::text {
 //   kQwen2  (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
 //   kGpt2   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 // Both match at every position of any text, so the concatenated words are the text.
-enum class PreSplit { kQwen2, kGpt2 };
+enum class PreSplit { Qwen2, Gpt2 };
 
 std::string_view pattern(PreSplit rule);
 
 // A hand-written scanner for these patterns, with the classes of code_point_properties(). Linear in the text.
-//   WordScanner scanner(PreSplit::kQwen2, text);
+//   WordScanner scanner(PreSplit::Qwen2, text);
 //   for (std::string_view word; scanner.next(word);) …
 class WordScanner {
  public:
@@ -22,7 +22,7 @@ class WordScanner {
 
   bool next(std::string_view& word) {
     if (p_ == end_) return false;
-    const char* stop = rule_ == PreSplit::kQwen2 ? qwen2_word() : gpt2_word();
+    const char* stop = rule_ == PreSplit::Qwen2 ? qwen2_word() : gpt2_word();
     word = std::string_view(p_, static_cast<size_t>(stop - p_));
     p_ = stop;
     return true;

@@ -77,7 +77,7 @@ void Tokenizer::encode(std::string_view text, std::vector<TokenId>& out, Special
     throw Error(fmt::format("tokenizer: a text of {} bytes is too long to encode at once; cut it", text.size()));
   }
   const State& state = *state_;
-  const bool as_text = specials == SpecialTokens::kText;
+  const bool as_text = specials == SpecialTokens::Text;
   auto encoder = state.take_encoder();
   std::string repaired, normalized;
   const auto token = [&](const AddedToken& added) { out.push_back(added.id); };
@@ -89,7 +89,7 @@ void Tokenizer::encode(std::string_view text, std::vector<TokenId>& out, Special
   state.in_original.split(
       repair_utf8(text, repaired), as_text,
       [&](std::string_view stretch) {
-        if (state.vocabulary.normalizer == Normalizer::kNfc) stretch = nfc(stretch, normalized);
+        if (state.vocabulary.normalizer == Normalizer::Nfc) stretch = nfc(stretch, normalized);
         state.in_normalized.split(stretch, as_text, words, token);
       },
       token);

@@ -18,29 +18,29 @@ namespace prism::text {
 
 inline constexpr std::string_view kEndOfText = "<|endoftext|>";
 
-enum class Normalizer { kNone, kNfc };
+enum class Normalizer { None, Nfc };
 
 // The parts of a tokenizer. Vocabulary and merges use the characters of byte_level.h.
 struct TokenizerParts {
   std::vector<std::pair<std::string, TokenId>> vocabulary;
   std::vector<std::pair<std::string, std::string>> merges;  // the most frequent pair first
   std::vector<AddedToken> added_tokens;
-  Normalizer normalizer = Normalizer::kNfc;
-  PreSplit pre_split = PreSplit::kQwen2;
+  Normalizer normalizer = Normalizer::Nfc;
+  PreSplit pre_split = PreSplit::Qwen2;
   bool ignore_merges = false;  // a word that is in the vocabulary becomes that token, whatever the merges
 };
 
 // How to read a vocabulary that comes without a tokenizer.json.
 struct VocabularyOptions {
-  Normalizer normalizer = Normalizer::kNfc;
-  PreSplit pre_split = PreSplit::kQwen2;
+  Normalizer normalizer = Normalizer::Nfc;
+  PreSplit pre_split = PreSplit::Qwen2;
   // Each has its id in the vocabulary, or gets the next free one.
   std::vector<std::string> special_tokens = {std::string(kEndOfText), "<|im_start|>", "<|im_end|>"};
 };
 
 enum class SpecialTokens {
-  kParse,  // "<|endoftext|>" in the text becomes the token
-  kText,   // it becomes the tokens of its thirteen characters; for untrusted text
+  Parse,  // "<|endoftext|>" in the text becomes the token
+  Text,   // it becomes the tokens of its thirteen characters; for untrusted text
 };
 
 // Byte-level BPE of the GPT-2 and Qwen2 family. For every input the ids equal those of the Hugging Face `tokenizers`
@@ -63,8 +63,8 @@ class Tokenizer {
   void save(const std::filesystem::path& path) const;  // writes a tokenizer.json atomically
   std::string to_json() const;
 
-  std::vector<TokenId> encode(std::string_view text, SpecialTokens specials = SpecialTokens::kParse) const;
-  void encode(std::string_view text, std::vector<TokenId>& out, SpecialTokens specials = SpecialTokens::kParse) const;
+  std::vector<TokenId> encode(std::string_view text, SpecialTokens specials = SpecialTokens::Parse) const;
+  void encode(std::string_view text, std::vector<TokenId>& out, SpecialTokens specials = SpecialTokens::Parse) const;
 
   // Bytes that are not valid UTF-8 become U+FFFD. Ids without a token are skipped.
   std::string decode(std::span<const TokenId> ids, bool skip_special_tokens = false) const;

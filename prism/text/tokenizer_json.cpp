@@ -129,9 +129,9 @@ void read_model(const Node& model, TokenizerParts& parts) {
 }
 
 Normalizer read_normalizer(const Node& root) {
-  if (!root.has("normalizer")) return Normalizer::kNone;
+  if (!root.has("normalizer")) return Normalizer::None;
   require_type(root.at("normalizer"), "NFC");
-  return Normalizer::kNfc;
+  return Normalizer::Nfc;
 }
 
 PreSplit read_pattern(const Node& split) {
@@ -139,7 +139,7 @@ PreSplit read_pattern(const Node& split) {
   const Node regex = split.at("pattern").at("Regex");
   if (split.at("behavior").text() != "Isolated") split.at("behavior").expected("\"Isolated\"; Prism has no other");
   require_neutral(split, "invert", false);
-  for (const PreSplit rule : {PreSplit::kQwen2, PreSplit::kGpt2}) {
+  for (const PreSplit rule : {PreSplit::Qwen2, PreSplit::Gpt2}) {
     if (regex.text() == pattern(rule)) return rule;
   }
   regex.expected("the pattern of Qwen2 or of GPT-2");
@@ -158,7 +158,7 @@ PreSplit read_pre_tokenizer(const Node& root) {
   const Node node = root.at("pre_tokenizer");
   if (node.object().contains("type") && node.at("type").text() == "ByteLevel") {
     if (!read_byte_level(node)) node.fail("\"use_regex\" must be true where no Split comes before");
-    return PreSplit::kGpt2;
+    return PreSplit::Gpt2;
   }
   require_type(node, "Sequence");
   const Node steps = node.at("pretokenizers");
@@ -196,7 +196,7 @@ json byte_level_json(bool use_regex) {
 }
 
 json pre_tokenizer_json(PreSplit rule) {
-  if (rule == PreSplit::kGpt2) return byte_level_json(true);
+  if (rule == PreSplit::Gpt2) return byte_level_json(true);
   const json split = {
       {"type", "Split"}, {"pattern", {{"Regex", pattern(rule)}}}, {"behavior", "Isolated"}, {"invert", false}};
   return {{"type", "Sequence"}, {"pretokenizers", json::array({split, byte_level_json(false)})}};
@@ -280,7 +280,7 @@ std::string Tokenizer::to_json() const {
   const Vocabulary& vocabulary = state_->vocabulary;
   json added = json::array();
   for (const AddedToken& token : vocabulary.added_tokens()) added.push_back(added_token_json(token));
-  const json normalizer = vocabulary.normalizer == Normalizer::kNfc ? json{{"type", "NFC"}} : json();
+  const json normalizer = vocabulary.normalizer == Normalizer::Nfc ? json{{"type", "NFC"}} : json();
   return fmt::format(
       "{{\"version\": \"1.0\",\n\"truncation\": null,\n\"padding\": null,\n\"added_tokens\": {},\n\"normalizer\": {},\n"
       "\"pre_tokenizer\": {},\n\"post_processor\": {},\n\"decoder\": {},\n\"model\": {}}}\n",

@@ -151,7 +151,7 @@ void Vocabulary::add_added_tokens(std::vector<AddedToken> added_tokens) {
   for (const AddedToken& added : added_tokens) {
     const std::string name = io::quote(added.content);
     check_text(added.content);
-    if (added.normalized && normalizer == Normalizer::kNfc && nfc(added.content, storage) != added.content) {
+    if (added.normalized && normalizer == Normalizer::Nfc && nfc(added.content, storage) != added.content) {
       throw Error(
           fmt::format("{}: added token {} is \"normalized\" but not in NFC, which is not supported", where_, name));
     }

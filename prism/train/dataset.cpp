@@ -336,7 +336,7 @@ data::Encoder encoder_for(const text::Tokenizer& tokenizer, const std::string& w
                     "its own with data.eos (prism data build --eos)",
                     where, tokenizer.end_of_text_name()));
   return {[tokenizer](std::string_view text, std::vector<uint32_t>& tokens) {
-            tokenizer.encode(text, tokens, text::SpecialTokens::kText);
+            tokenizer.encode(text, tokens, text::SpecialTokens::Text);
           },
           tokenizer.hash(), tokenizer.size(), *end};
 }

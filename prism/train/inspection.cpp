@@ -46,7 +46,7 @@ at::Tensor first_batch(const io::Config& config, const text::Tokenizer& tokenize
   data::Documents documents(corpus);
   std::vector<uint32_t> tokens;
   for (data::Piece piece; tokens.size() < wanted && documents.next(piece);) {
-    tokenizer.encode(piece.text, tokens, text::SpecialTokens::kText);
+    tokenizer.encode(piece.text, tokens, text::SpecialTokens::Text);
     if (piece.last && tokenizer.end_of_text()) tokens.push_back(*tokenizer.end_of_text());
   }
   const auto rows = static_cast<int64_t>(std::min(tokens.size(), wanted)) / sequence;

@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 model::Qwen2 make_model(const io::Config& config, const Dataset& dataset, at::Device device) {
   const auto init = config.string("model.init");
   if (!init.empty()) return model::import_hugging_face(init, device).model;
-  const auto scale = config.is("model.init_scale", "depth") ? model::InitScale::kDepth : model::InitScale::kQwen2;
+  const auto scale = config.is("model.init_scale", "depth") ? model::InitScale::Depth : model::InitScale::Qwen2;
   return {model_config(config, dataset.tokenizer.size()), static_cast<uint64_t>(config.integer("train.seed")), device,
           scale};
 }
@@ -95,12 +95,12 @@ class Run {
     const auto steps = config_->integer("train.steps");
     while (state_.step < steps && !out_of_patience()) {
       if (options_.stop != nullptr && *options_.stop != 0) {
-        result.status = RunStatus::kInterrupted;
+        result.status = RunStatus::Interrupted;
         break;
       }
       const auto record = one_step();
       if (state_.skipped_in_row >= config_->integer("train.max_skips")) {
-        result.status = RunStatus::kDiverged;
+        result.status = RunStatus::Diverged;
         result.diagnosis = diagnosis(record);
         break;
       }
@@ -285,8 +285,8 @@ class Run {
 
   // The last evaluation sees the weights after the last step, which no guard looked at.
   void check_end(const std::vector<StepRecord>& metrics, RunSummary& result) const {
-    if (result.status != RunStatus::kFinished || ends_finite(metrics)) return;
-    result.status = RunStatus::kDiverged;
+    if (result.status != RunStatus::Finished || ends_finite(metrics)) return;
+    result.status = RunStatus::Diverged;
     result.diagnosis = fmt::format(
         "diverged: after all {} steps the loss is not finite. A lower optimizer.lr or optimizer.aux_lr, a longer "
         "schedule.warmup or a smaller train.clip usually helps",
@@ -310,7 +310,7 @@ class Run {
   // From some of the records and without spectra, so that it takes no longer the longer the run is.
   void write_page_so_far() {
     RunData data{{}, merged(steps_, evaluations_), {}};
-    data.summary.status = RunStatus::kRunning;
+    data.summary.status = RunStatus::Running;
     summarize(data.metrics, *trainer_, dataset_, state_, state_bytes_, data.summary);
     report::write(page_document(folder_, data), folder_.page_file());
   }

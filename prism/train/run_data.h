@@ -109,7 +109,7 @@ struct RunSummary {
     std::optional<int64_t> reserved_peak_bytes, host_peak_bytes;
   };
 
-  RunStatus status = RunStatus::kFinished;
+  RunStatus status = RunStatus::Finished;
   int64_t step = 0, tokens = 0;
   double first_loss = report::kUnknown;
   double loss = report::kUnknown;  // mean of the last tenth of the steps

@@ -126,7 +126,7 @@ std::optional<TrainedData> RunFolder::trained_data() const {
 
 RunSummary RunFolder::summary() const { return io::read_json<RunSummary>(summary_file()); }
 
-bool RunFolder::has_ended() const { return fs::exists(summary_file()) && summary().status != RunStatus::kInterrupted; }
+bool RunFolder::has_ended() const { return fs::exists(summary_file()) && summary().status != RunStatus::Interrupted; }
 
 std::vector<StepRecord> RunFolder::metrics() const { return io::read_json_lines<StepRecord>(metrics_file()); }
 

@@ -37,20 +37,20 @@ std::vector<report::Sentence> page_summary(const RunSummary& summary, const std:
   std::vector<report::Sentence> sentences = {
       {fmt::format("**{}** reached a held-out loss of **{}** after {} steps.", label, loss_text(summary.val_loss),
                    grouped(summary.step)),
-       Tone::kHeadline},
+       Tone::Headline},
       {fmt::format("{} parameters, {} of them in hidden matrices, trained on {} tokens.", grouped(summary.parameters),
                    grouped(summary.matrix_parameters), grouped(summary.tokens))}};
   if (summary.stopped_early)
     sentences.push_back({fmt::format("It stopped early: the best held-out loss, {}, was not reached again.",
                                      loss_text(summary.best_val_loss))});
-  if (summary.status != RunStatus::kFinished)
-    sentences.push_back({fmt::format("This run is {}.", report::word(summary.status)), Tone::kCaution});
-  if (!summary.diagnosis.empty()) sentences.push_back({summary.diagnosis, Tone::kCaution});
+  if (summary.status != RunStatus::Finished)
+    sentences.push_back({fmt::format("This run is {}.", report::word(summary.status)), Tone::Caution});
+  if (!summary.diagnosis.empty()) sentences.push_back({summary.diagnosis, Tone::Caution});
   if (summary.skipped > 0)
     sentences.push_back(
         {fmt::format("{} not finite and changed nothing.",
                      summary.skipped == 1 ? "1 step was" : io::counted(summary.skipped, "step") + " were"),
-         Tone::kCaution});
+         Tone::Caution});
   return sentences;
 }
 
@@ -81,7 +81,7 @@ report::PageRun page_run(const RunFolder& folder, const RunData& data) {
   run.lr = config.real("optimizer.lr");
   run.seed = config.integer("train.seed");
   run.status = summary.status;
-  if (summary.status != RunStatus::kFinished) run.stopped_step = summary.step;
+  if (summary.status != RunStatus::Finished) run.stopped_step = summary.step;
   run.loss = summary.loss;
   run.val_loss = summary.val_loss;
   run.seconds = summary.timing.seconds;

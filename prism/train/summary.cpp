@@ -86,7 +86,7 @@ void summarize(const std::vector<StepRecord>& metrics, const Trainer& trainer, c
   summary.matrix_parameters = model.matrix_parameters();
   summary.optimizer_state_bytes = optimizer_state_bytes;
   summary.initial_weights = state.initial_weights;
-  if (summary.status != RunStatus::kRunning) summary.final_weights = weights_hash(trainer.model());
+  if (summary.status != RunStatus::Running) summary.final_weights = weights_hash(trainer.model());
   summary.batches = state.batches;
   summary.timing.seconds = state.seconds;
   summary.timing.tokens_per_s = state.seconds > 0 ? static_cast<double>(state.tokens) / state.seconds : 0;

@@ -16,7 +16,7 @@ TEST(Bfloat16, ThatWorksNeedsNoAdvice) {
     EXPECT_TRUE(environment.empty());
     return ChildResult{.status = 0, .signal = 0, .output = "57\n"};
   });
-  EXPECT_EQ(finding.verdict, Verdict::kOk);
+  EXPECT_EQ(finding.verdict, Verdict::Ok);
   EXPECT_EQ(finding.text, "matrix product works, 57 GFLOP/s");
   EXPECT_EQ(finding.mend, "");
   EXPECT_EQ(probes, 1);
@@ -27,7 +27,7 @@ TEST(Bfloat16, ThatTrapsIsMendedByForbiddingAmx) {
     const bool forbidden = environment == std::vector<std::string>{kWithoutAmx};
     return ChildResult{.status = 0, .signal = forbidden ? 0 : SIGILL, .output = "57\n"};
   });
-  EXPECT_EQ(finding.verdict, Verdict::kWarning) << "float32 training goes on";
+  EXPECT_EQ(finding.verdict, Verdict::Warning) << "float32 training goes on";
   EXPECT_EQ(finding.text, "a matrix product stops with an illegal instruction (SIGILL)");
   EXPECT_NE(finding.mend.find(kWithoutAmx), std::string::npos);
 }
@@ -35,7 +35,7 @@ TEST(Bfloat16, ThatTrapsIsMendedByForbiddingAmx) {
 TEST(Bfloat16, ThatTrapsAnywayIsNotToBeUsed) {
   const Finding finding =
       judge_bfloat16([](const auto&) { return ChildResult{.status = 0, .signal = SIGSEGV, .output = ""}; });
-  EXPECT_EQ(finding.verdict, Verdict::kWarning);
+  EXPECT_EQ(finding.verdict, Verdict::Warning);
   EXPECT_NE(finding.text.find("signal 11"), std::string::npos);
   EXPECT_EQ(finding.mend, "stay with float32 on the processor, which is the default");
 }

@@ -31,7 +31,7 @@ inline RunOutcome outcome_of(const Plan& plan, size_t contender, double lr, int6
   run.eval_seconds = {10, 20};
   run.eval_losses = {(6 + loss) / 2, loss};
   run.batches = {"first " + std::to_string(seed), "second " + std::to_string(seed)};
-  run.summary.status = diverged ? train::RunStatus::kDiverged : train::RunStatus::kFinished;
+  run.summary.status = diverged ? train::RunStatus::Diverged : train::RunStatus::Finished;
   run.summary.step = 2;
   run.summary.tokens = 200;
   run.summary.loss = run.summary.val_loss = loss;

@@ -93,11 +93,11 @@ TEST(Interval, NeedsThreeValuesThatAreFinite) {
 
 TEST(Sweep, FindsTheBestRateAndWhetherItLiesAtTheEdge) {
   const auto edge = [](std::vector<SweepPoint> points) { return analyze_sweep(std::move(points), 0.02)->edge; };
-  EXPECT_EQ(edge({{0.1, 3}, {0.2, 2}, {0.4, 3}}), Edge::kNone);
-  EXPECT_EQ(edge({{0.4, 3}, {0.1, 1}, {0.2, 2}}), Edge::kLow) << "in any order";
-  EXPECT_EQ(edge({{0.1, 3}, {0.2, 2}, {0.4, 1}}), Edge::kHigh);
-  EXPECT_EQ(edge({{0.1, 3}}), Edge::kNone) << "one rate has no neighbors to be beyond";
-  EXPECT_EQ(edge({{0.1, 2}, {0.2, kInfinity}}), Edge::kLow) << "a diverged neighbor tells nothing of the other side";
+  EXPECT_EQ(edge({{0.1, 3}, {0.2, 2}, {0.4, 3}}), Edge::None);
+  EXPECT_EQ(edge({{0.4, 3}, {0.1, 1}, {0.2, 2}}), Edge::Low) << "in any order";
+  EXPECT_EQ(edge({{0.1, 3}, {0.2, 2}, {0.4, 1}}), Edge::High);
+  EXPECT_EQ(edge({{0.1, 3}}), Edge::None) << "one rate has no neighbors to be beyond";
+  EXPECT_EQ(edge({{0.1, 2}, {0.2, kInfinity}}), Edge::Low) << "a diverged neighbor tells nothing of the other side";
   EXPECT_EQ(analyze_sweep({{0.4, 3}, {0.1, 1}, {0.2, 2}}, 0.02)->best.lr, 0.1);
   EXPECT_FALSE(analyze_sweep({{0.1, kInfinity}, {0.2, kInfinity}}, 0.02));
   EXPECT_FALSE(analyze_sweep({}, 0.02));

@@ -112,7 +112,7 @@ TEST_F(BuildTest, ProgressRunsThroughTheStagesToTheEnd) {
   std::vector<Progress> reports;
   const BuildResult result =
       build(corpus, byte_encoder(), out_, {}, [&](const Progress& progress) { reports.push_back(progress); });
-  for (const Stage stage : {Stage::kHash, Stage::kScan, Stage::kEncode}) {
+  for (const Stage stage : {Stage::Hash, Stage::Scan, Stage::Encode}) {
     const auto last = std::ranges::find(reports.rbegin(), reports.rend(), stage, &Progress::stage);
     ASSERT_NE(last, reports.rend());
     EXPECT_EQ(last->bytes, last->total_bytes);
@@ -130,7 +130,7 @@ TEST_F(BuildTest, AFailureLeavesNothingBehind) {
   const Corpus corpus({corpus_of(200)});
   const auto deep = folder_ / "made" / "by" / "build";
   const auto cancel = [](const Progress& progress) {
-    if (progress.stage == Stage::kEncode) throw Canceled();
+    if (progress.stage == Stage::Encode) throw Canceled();
   };
   EXPECT_THROW(build(corpus, byte_encoder(), deep, {}, cancel), Canceled);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "made"));
@@ -162,7 +162,7 @@ TEST_F(BuildTest, ACorpusThatChangesMeanwhileIsRefused) {
   const std::string path = corpus_of(20);
   const Corpus corpus({path});
   const auto append = [&](const Progress& progress) {
-    if (progress.stage == Stage::kScan) std::ofstream(path, std::ios::app) << "one more\n";
+    if (progress.stage == Stage::Scan) std::ofstream(path, std::ios::app) << "one more\n";
   };
   EXPECT_TRUE(contains(message_of<Error>([&] { build(corpus, byte_encoder(), out_, {}, append); }),
                        "the corpus changed while it was read: expected 20 documents"));
@@ -322,7 +322,7 @@ TEST_F(BuildTest, TwoBuildsIntoOneFolderDoNotMix) {
   const Corpus corpus({corpus_of(50)});
   std::string message;
   build(corpus, byte_encoder(), out_, {}, [&](const Progress& progress) {
-    if (progress.stage != Stage::kEncode || !message.empty()) return;
+    if (progress.stage != Stage::Encode || !message.empty()) return;
     message = message_of<Error>([&] { build(corpus, byte_encoder(), out_, {}); });
   });
   EXPECT_TRUE(contains(message, "another process is writing to this folder"));

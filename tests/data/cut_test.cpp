@@ -79,8 +79,8 @@ TEST_P(CutWords, AreThoseOfTheWholeText) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rules, CutWords, testing::Values(text::PreSplit::kQwen2, text::PreSplit::kGpt2),
-                         [](const auto& rule) { return rule.param == text::PreSplit::kQwen2 ? "Qwen2" : "Gpt2"; });
+INSTANTIATE_TEST_SUITE_P(Rules, CutWords, testing::Values(text::PreSplit::Qwen2, text::PreSplit::Gpt2),
+                         [](const auto& rule) { return rule.param == text::PreSplit::Qwen2 ? "Qwen2" : "Gpt2"; });
 
 }  // namespace
 }  // namespace prism::data

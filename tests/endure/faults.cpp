@@ -28,23 +28,23 @@
 
 namespace {
 
-enum class Kind { kNone, kFull, kReadonly, kBroken, kClock };
+enum class Kind { None, Full, Readonly, Broken, Clock };
 
 // What a call does to the disk.
-enum class Use { kData, kFlush, kName, kRemove };
+enum class Use { Data, Flush, Name, Remove };
 
 struct Plan {
-  Kind kind = Kind::kNone;
+  Kind kind = Kind::None;
   int64_t first = INT64_MAX, times = INT64_MAX;
   std::string folder, count_file;
 
   Plan() {
     const char* fault = std::getenv("PRISM_FAULT");
     const std::string_view text = fault ? fault : "";
-    if (text.starts_with("full")) kind = Kind::kFull;
-    if (text.starts_with("readonly")) kind = Kind::kReadonly;
-    if (text.starts_with("broken")) kind = Kind::kBroken;
-    if (text.starts_with("clock")) kind = Kind::kClock;
+    if (text.starts_with("full")) kind = Kind::Full;
+    if (text.starts_with("readonly")) kind = Kind::Readonly;
+    if (text.starts_with("broken")) kind = Kind::Broken;
+    if (text.starts_with("clock")) kind = Kind::Clock;
     if (const auto colon = text.find(':'); colon != std::string_view::npos) {
       char* end = nullptr;
       first = std::strtoll(text.data() + colon + 1, &end, 10);
@@ -69,12 +69,12 @@ bool is_due() {
 
 bool applies(Use use) {
   switch (plan().kind) {
-    case Kind::kFull:
-      return use == Use::kData || use == Use::kName;
-    case Kind::kReadonly:
+    case Kind::Full:
+      return use == Use::Data || use == Use::Name;
+    case Kind::Readonly:
       return true;
-    case Kind::kBroken:
-      return use == Use::kData || use == Use::kFlush;
+    case Kind::Broken:
+      return use == Use::Data || use == Use::Flush;
     default:
       return false;
   }
@@ -101,8 +101,8 @@ std::string path_at(int folder, const char* path) {
 
 // Counts a call; true where it is to fail, with errno set.
 bool fails(Use use, const std::string& path) {
-  if (!is_ours(path) || plan().kind == Kind::kClock || !is_due() || !applies(use)) return false;
-  errno = plan().kind == Kind::kFull ? ENOSPC : plan().kind == Kind::kReadonly ? EROFS : EIO;
+  if (!is_ours(path) || plan().kind == Kind::Clock || !is_due() || !applies(use)) return false;
+  errno = plan().kind == Kind::Full ? ENOSPC : plan().kind == Kind::Readonly ? EROFS : EIO;
   return true;
 }
 
@@ -117,13 +117,13 @@ bool changes(int flags) { return (flags & (O_CREAT | O_TRUNC)) != 0 || (flags & 
 ssize_t write_some(int fd, const void* bytes, size_t size) {
   NEXT(write);
   static std::atomic<bool> halved{false};
-  if (!fails(Use::kData, path_of(fd))) return real(fd, bytes, size);
-  return plan().kind == Kind::kFull && size > 1 && !halved.exchange(true) ? real(fd, bytes, size / 2) : -1;
+  if (!fails(Use::Data, path_of(fd))) return real(fd, bytes, size);
+  return plan().kind == Kind::Full && size > 1 && !halved.exchange(true) ? real(fd, bytes, size / 2) : -1;
 }
 
 constexpr time_t kBack = 2 * 24 * 3600;
 
-bool clock_is_back() { return plan().kind == Kind::kClock && is_due(); }
+bool clock_is_back() { return plan().kind == Kind::Clock && is_due(); }
 
 struct Report {
   ~Report() {
@@ -143,78 +143,78 @@ ssize_t write(int fd, const void* bytes, size_t size) { return write_some(fd, by
 
 ssize_t writev(int fd, const iovec* parts, int count) {
   NEXT(writev);
-  return fails(Use::kData, path_of(fd)) ? -1 : real(fd, parts, count);
+  return fails(Use::Data, path_of(fd)) ? -1 : real(fd, parts, count);
 }
 
 int fsync(int fd) {
   NEXT(fsync);
-  return fails(Use::kFlush, path_of(fd)) ? -1 : real(fd);
+  return fails(Use::Flush, path_of(fd)) ? -1 : real(fd);
 }
 
 int ftruncate(int fd, off_t size) noexcept {
   NEXT(ftruncate);
-  return fails(Use::kRemove, path_of(fd)) ? -1 : real(fd, size);
+  return fails(Use::Remove, path_of(fd)) ? -1 : real(fd, size);
 }
 
 int truncate(const char* path, off_t size) noexcept {
   NEXT(truncate);
-  return fails(Use::kRemove, path_at(AT_FDCWD, path)) ? -1 : real(path, size);
+  return fails(Use::Remove, path_at(AT_FDCWD, path)) ? -1 : real(path, size);
 }
 
-#define OPEN(name)                                                               \
-  int name(const char* path, int flags, ...) {                                   \
-    NEXT(name);                                                                  \
-    va_list arguments;                                                           \
-    va_start(arguments, flags);                                                  \
-    const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;  \
-    va_end(arguments);                                                           \
-    if (changes(flags) && fails(Use::kName, path_at(AT_FDCWD, path))) return -1; \
-    return real(path, flags, mode);                                              \
+#define OPEN(name)                                                              \
+  int name(const char* path, int flags, ...) {                                  \
+    NEXT(name);                                                                 \
+    va_list arguments;                                                          \
+    va_start(arguments, flags);                                                 \
+    const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0; \
+    va_end(arguments);                                                          \
+    if (changes(flags) && fails(Use::Name, path_at(AT_FDCWD, path))) return -1; \
+    return real(path, flags, mode);                                             \
   }
 OPEN(open)
 OPEN(open64)
 
-#define FOPEN(name)                                                                                              \
-  FILE* name(const char* path, const char* mode) {                                                               \
-    NEXT(name);                                                                                                  \
-    return std::strpbrk(mode, "wa+") && fails(Use::kName, path_at(AT_FDCWD, path)) ? nullptr : real(path, mode); \
+#define FOPEN(name)                                                                                             \
+  FILE* name(const char* path, const char* mode) {                                                              \
+    NEXT(name);                                                                                                 \
+    return std::strpbrk(mode, "wa+") && fails(Use::Name, path_at(AT_FDCWD, path)) ? nullptr : real(path, mode); \
   }
 FOPEN(fopen)
 FOPEN(fopen64)
 
 int mkdir(const char* path, mode_t mode) noexcept {
   NEXT(mkdir);
-  return fails(Use::kName, path_at(AT_FDCWD, path)) ? -1 : real(path, mode);
+  return fails(Use::Name, path_at(AT_FDCWD, path)) ? -1 : real(path, mode);
 }
 
 int rename(const char* from, const char* to) noexcept {
   NEXT(rename);
-  return fails(Use::kName, path_at(AT_FDCWD, to)) ? -1 : real(from, to);
+  return fails(Use::Name, path_at(AT_FDCWD, to)) ? -1 : real(from, to);
 }
 
 int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) noexcept {
   NEXT(renameat2);
-  return fails(Use::kName, path_at(to_folder, to)) ? -1 : real(from_folder, from, to_folder, to, flags);
+  return fails(Use::Name, path_at(to_folder, to)) ? -1 : real(from_folder, from, to_folder, to, flags);
 }
 
 int unlink(const char* path) noexcept {
   NEXT(unlink);
-  return fails(Use::kRemove, path_at(AT_FDCWD, path)) ? -1 : real(path);
+  return fails(Use::Remove, path_at(AT_FDCWD, path)) ? -1 : real(path);
 }
 
 int unlinkat(int folder, const char* path, int flags) noexcept {
   NEXT(unlinkat);
-  return fails(Use::kRemove, path_at(folder, path)) ? -1 : real(folder, path, flags);
+  return fails(Use::Remove, path_at(folder, path)) ? -1 : real(folder, path, flags);
 }
 
 int rmdir(const char* path) noexcept {
   NEXT(rmdir);
-  return fails(Use::kRemove, path_at(AT_FDCWD, path)) ? -1 : real(path);
+  return fails(Use::Remove, path_at(AT_FDCWD, path)) ? -1 : real(path);
 }
 
 int remove(const char* path) noexcept {
   NEXT(remove);
-  return fails(Use::kRemove, path_at(AT_FDCWD, path)) ? -1 : real(path);
+  return fails(Use::Remove, path_at(AT_FDCWD, path)) ? -1 : real(path);
 }
 
 int clock_gettime(clockid_t clock, timespec* time) noexcept {

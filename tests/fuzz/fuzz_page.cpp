@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     const auto page_of = [](const nlohmann::json& document) {
       return html(
-          prism::io::from_json<prism::report::PageDocument>(document, "report", prism::io::UnknownKeys::kRefused));
+          prism::io::from_json<prism::report::PageDocument>(document, "report", prism::io::UnknownKeys::Refused));
     };
     const auto page = page_of(prism::io::parse_json({reinterpret_cast<const char*>(data), size}, "input"));
     const auto begin = page.find(kBegin), end = page.find(kEnd, begin);

@@ -8,7 +8,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-enum class Color { kRed, kBlue };
+enum class Color { Red, Blue };
 constexpr std::array<const char*, 2> words(Color) { return {"red", "blue"}; }
 
 struct Part {
@@ -20,7 +20,7 @@ struct Thing {
   std::string name;
   int64_t count = 0;
   bool is_new = false;
-  Color color = Color::kRed;
+  Color color = Color::Red;
   std::vector<Part> parts;
   std::optional<int64_t> last;
   std::map<std::string, double> prices;
@@ -48,7 +48,7 @@ const Json kThing = {{"name", "a"},
 std::string refusal(const std::string& pointer, const Json& value) {
   auto broken = kThing;
   broken[Json::json_pointer(pointer)] = value;
-  return message_of<Error>([&] { from_json<Thing>(broken, "file", UnknownKeys::kRefused); });
+  return message_of<Error>([&] { from_json<Thing>(broken, "file", UnknownKeys::Refused); });
 }
 
 TEST(JsonFields, AStructIsWrittenAsItWasRead) { EXPECT_EQ(to_json(from_json<Thing>(kThing, "file")), kThing); }
@@ -56,7 +56,7 @@ TEST(JsonFields, AStructIsWrittenAsItWasRead) { EXPECT_EQ(to_json(from_json<Thin
 TEST(JsonFields, WhatIsEmptyIsNullOrLeftOut) {
   EXPECT_EQ(to_json(Thing{}),
             Json({{"name", ""}, {"count", 0}, {"color", "red"}, {"parts", Json::array()}, {"last", nullptr}}));
-  const auto thing = from_json<Thing>(to_json(Thing{}), "file", UnknownKeys::kRefused);
+  const auto thing = from_json<Thing>(to_json(Thing{}), "file", UnknownKeys::Refused);
   EXPECT_FALSE(thing.is_new || thing.last);
 }
 

@@ -77,16 +77,16 @@ TEST(InitialWeights, AreNormalWithTheDeviationsOfTheHeader) {
     return initial_value({"x", {1000000}, initial}, config, 3, scale).to(torch::kDouble) / deviation;
   };
   for (const at::Tensor& x :
-       {z(Initial::kNormal, InitScale::kQwen2, 0.02), z(Initial::kResidual, InitScale::kQwen2, 0.02),
-        z(Initial::kNormal, InitScale::kDepth, 0.02), z(Initial::kResidual, InitScale::kDepth, 0.02 / 4)}) {
+       {z(Initial::Normal, InitScale::Qwen2, 0.02), z(Initial::Residual, InitScale::Qwen2, 0.02),
+        z(Initial::Normal, InitScale::Depth, 0.02), z(Initial::Residual, InitScale::Depth, 0.02 / 4)}) {
     EXPECT_NEAR(x.mean().item<double>(), 0, 0.004);
     EXPECT_NEAR(x.square().mean().item<double>(), 1, 0.006);
     EXPECT_NEAR(x.pow(4).mean().item<double>(), 3, 0.05);
     EXPECT_NEAR((x < 1).to(torch::kDouble).mean().item<double>(), 0.841345, 0.002);
     EXPECT_NEAR((x.slice(0, 0, 999999) * x.slice(0, 1)).mean().item<double>(), 0, 0.004);
   }
-  EXPECT_TRUE(initial_value({"x", {3}, Initial::kOne}, config, 3).equal(torch::ones(3)));
-  EXPECT_TRUE(initial_value({"x", {3}, Initial::kZero}, config, 3).equal(torch::zeros(3)));
+  EXPECT_TRUE(initial_value({"x", {3}, Initial::One}, config, 3).equal(torch::ones(3)));
+  EXPECT_TRUE(initial_value({"x", {3}, Initial::Zero}, config, 3).equal(torch::zeros(3)));
 }
 
 TEST(InitialWeights, AreQwen2sUnlessTheDepthIsAskedFor) {
@@ -99,7 +99,7 @@ TEST(InitialWeights, AreQwen2sUnlessTheDepthIsAskedFor) {
     return list;
   };
   const double shrunk = 0.02 / std::sqrt(2.0 * static_cast<double>(config.layers));
-  const auto depth = deviations(Qwen2(config, 1, at::kCPU, InitScale::kDepth));
+  const auto depth = deviations(Qwen2(config, 1, at::kCPU, InitScale::Depth));
   for (const auto& [name, deviation] : deviations(Qwen2(config, 1))) {
     const bool output = name.find("o_proj") != std::string::npos || name.find("down_proj") != std::string::npos;
     EXPECT_NEAR(deviation, 0.02, 0.002) << name;

@@ -47,7 +47,7 @@ void write(const std::string& path, const Named& named) {
 }
 
 ExportType export_type(const Arguments& arguments, size_t at) {
-  return arguments.size() > at && arguments[at] == "bfloat16" ? ExportType::kBfloat16 : ExportType::kFloat32;
+  return arguments.size() > at && arguments[at] == "bfloat16" ? ExportType::Bfloat16 : ExportType::Float32;
 }
 
 void create(const Arguments& a) {

@@ -43,7 +43,7 @@ json small_document() {
 }
 
 PageDocument read(const json& document) {
-  return io::from_json<PageDocument>(document, "report", io::UnknownKeys::kRefused);
+  return io::from_json<PageDocument>(document, "report", io::UnknownKeys::Refused);
 }
 
 // The document that a page holds.

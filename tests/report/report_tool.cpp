@@ -48,7 +48,7 @@ int main(int argc, char** argv) {
     } else if (arguments.size() == 3 && arguments[0] == "page") {
       const auto document = prism::io::parse_json(prism::io::read_file(arguments[1]), arguments[1]);
       prism::report::write(
-          prism::io::from_json<prism::report::PageDocument>(document, "report", prism::io::UnknownKeys::kRefused),
+          prism::io::from_json<prism::report::PageDocument>(document, "report", prism::io::UnknownKeys::Refused),
           arguments[2]);
     } else {
       throw prism::Error("expected: report_tool events FOLDER FIRST_STEP | page DOCUMENT.json OUT.html");

@@ -95,7 +95,7 @@ TEST(SparkLine, GoesFromTheSmallestToTheLargest) {
 }
 
 TEST(TextTable, AlignsByTheCellsThatTextTakes) {
-  TextTable table({{"name"}, {"lr", Align::kRight}});
+  TextTable table({{"name"}, {"lr", Align::Right}});
   table.row({"名前", "0.02"});
   table.row({"e\u0301", "1"});
   EXPECT_EQ(table.text(false),
@@ -108,7 +108,7 @@ TEST(TextTable, AlignsByTheCellsThatTextTakes) {
 }
 
 TEST(TextTable, LeavesOutTheLastColumnsWhereItIsTooWide) {
-  TextTable table({{"name"}, {"loss", Align::kRight, 2}, {"rate", Align::kRight}, {"time", Align::kRight, 1}});
+  TextTable table({{"name"}, {"loss", Align::Right, 2}, {"rate", Align::Right}, {"time", Align::Right, 1}});
   table.row({"muon", "3.62", "0.02", "4.25"});
   EXPECT_EQ(table.text(false, 22), table.text(false)) << "as wide as it is";
   EXPECT_EQ(table.text(false, 21),

@@ -49,9 +49,9 @@ TEST_F(Claims, AreDecidedByTheirInequalityAndSayTheNumbers) {
             "Confirmed: PRISM wins (PRISM γ 2 at 0.02 3.5000 < Muon at 0.02 4.0000)");
   EXPECT_EQ(judged("Muon wins | loss muon < prism-2").sentence,
             "Refuted: Muon wins (Muon at 0.02 4.0000, but PRISM γ 2 at 0.02 3.5000)");
-  EXPECT_EQ(judged("x | loss prism-2@0.05 < prism-2@0.02+0.05").judgment, Judgment::kConfirmed);
-  EXPECT_EQ(judged("x | loss prism-2@0.1 < prism-2@0.02+0.05").judgment, Judgment::kRefuted);
-  EXPECT_EQ(judged("x | loss muon < prism-2*1.2").judgment, Judgment::kConfirmed);
+  EXPECT_EQ(judged("x | loss prism-2@0.05 < prism-2@0.02+0.05").judgment, Judgment::Confirmed);
+  EXPECT_EQ(judged("x | loss prism-2@0.1 < prism-2@0.02+0.05").judgment, Judgment::Refuted);
+  EXPECT_EQ(judged("x | loss muon < prism-2*1.2").judgment, Judgment::Confirmed);
 }
 
 TEST_F(Claims, ADivergedRunIsAboveEveryLoss) {
@@ -61,20 +61,20 @@ TEST_F(Claims, ADivergedRunIsAboveEveryLoss) {
 }
 
 TEST_F(Claims, ChainsCompareEachGroupWithTheNext) {
-  EXPECT_EQ(judged("x | W muon@0.02 > muon@0.05 > prism-2@0.1").judgment, Judgment::kConfirmed);
-  EXPECT_EQ(judged("x | W muon@0.02 > prism-2@0.1 > muon@0.05").judgment, Judgment::kRefuted);
+  EXPECT_EQ(judged("x | W muon@0.02 > muon@0.05 > prism-2@0.1").judgment, Judgment::Confirmed);
+  EXPECT_EQ(judged("x | W muon@0.02 > prism-2@0.1 > muon@0.05").judgment, Judgment::Refuted);
 }
 
 TEST_F(Claims, ASpreadIsTheLargestMinusTheSmallest) {
   EXPECT_EQ(judged("γ does not matter | spread loss prism-2@0.02 prism-2@0.05 prism-2@0.1 < 0.02").sentence,
             "Refuted: γ does not matter (from PRISM γ 2 at 0.02 3.5000 to PRISM γ 2 at 0.1 3.9000: 0.4000)");
-  EXPECT_EQ(judged("x | spread loss prism-2@0.02 prism-2@0.05 < 0.03").judgment, Judgment::kConfirmed);
+  EXPECT_EQ(judged("x | spread loss prism-2@0.02 prism-2@0.05 < 0.03").judgment, Judgment::Confirmed);
 }
 
 TEST_F(Claims, AreOpenWhereARunIsMissingOrDidNotRecordIt) {
   EXPECT_EQ(judged("x | O prism-2 > 0.99").sentence, "Not known yet: x");
   const auto fresh = experiments("table2")[0];
-  EXPECT_EQ(judge(parse_claim("x | loss prism-2 < muon", fresh.plan), fresh.plan, {}).judgment, Judgment::kOpen);
+  EXPECT_EQ(judge(parse_claim("x | loss prism-2 < muon", fresh.plan), fresh.plan, {}).judgment, Judgment::Open);
 }
 
 TEST_F(Claims, ThatCannotBeReadAreRefused) {

@@ -22,7 +22,7 @@ inline StoredRun stored(const compare::PlannedRun& planned, double loss, double 
   StoredRun run;
   run.key = key_of(planned, kSetup);
   auto& summary = run.summary;
-  summary.status = diverged ? train::RunStatus::kDiverged : train::RunStatus::kFinished;
+  summary.status = diverged ? train::RunStatus::Diverged : train::RunStatus::Finished;
   summary.step = 60;
   summary.tokens = 61440;
   summary.first_loss = 6;

@@ -139,9 +139,9 @@ TEST(Trainer, ReportsProgressOfBothPhasesOnTheCallersThread) {
     pieces.push_back(std::to_string(i * 7919) + "x" + repeat("ab", i % 50) + repeat("c", i % 71));
   train_bpe(from(pieces), options);
   ASSERT_GE(reports.size(), 2u);
-  EXPECT_EQ(reports.front().phase, TrainerProgress::Phase::kCounting);
+  EXPECT_EQ(reports.front().phase, TrainerProgress::Phase::Counting);
   EXPECT_GT(reports.front().bytes, 0u);
-  EXPECT_EQ(reports.back().phase, TrainerProgress::Phase::kMerging);
+  EXPECT_EQ(reports.back().phase, TrainerProgress::Phase::Merging);
   EXPECT_EQ(reports.back().tokens, 512);
   EXPECT_EQ(reports.back().vocabulary, 700);
 }

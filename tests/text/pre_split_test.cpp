@@ -18,8 +18,8 @@ Words split(PreSplit rule, std::string_view text) {
   return words;
 }
 
-Words qwen2(std::string_view text) { return split(PreSplit::kQwen2, text); }
-Words gpt2(std::string_view text) { return split(PreSplit::kGpt2, text); }
+Words qwen2(std::string_view text) { return split(PreSplit::Qwen2, text); }
+Words gpt2(std::string_view text) { return split(PreSplit::Gpt2, text); }
 
 TEST(PreSplit, WordsTakeOneCharacterBeforeTheirLetters) {
   EXPECT_EQ(qwen2("Hello world"), (Words{"Hello", " world"}));

@@ -52,8 +52,8 @@ TEST(TokenizerJson, WritingAndReadingKeepsEverything) {
                                 .rstrip = true,
                                 .normalized = true,
                                 .special = false});
-  for (const PreSplit rule : {PreSplit::kQwen2, PreSplit::kGpt2}) {
-    for (const Normalizer normalizer : {Normalizer::kNfc, Normalizer::kNone}) {
+  for (const PreSplit rule : {PreSplit::Qwen2, PreSplit::Gpt2}) {
+    for (const Normalizer normalizer : {Normalizer::Nfc, Normalizer::None}) {
       for (const bool ignore_merges : {false, true}) {
         parts.pre_split = rule;
         parts.normalizer = normalizer;
@@ -85,11 +85,11 @@ TEST(TokenizerJson, MergesAreLinesOrPairs) {
 
 TEST(TokenizerJson, GptTwosSplitMayBeWrittenAsAStepOfItsOwn) {
   TokenizerParts parts = small_parts();
-  parts.pre_split = PreSplit::kGpt2;
+  parts.pre_split = PreSplit::Gpt2;
   const Tokenizer tokenizer(parts);
   json document = json::parse(tokenizer.to_json());
   const json split = {{"type", "Split"},
-                      {"pattern", {{"Regex", pattern(PreSplit::kGpt2)}}},
+                      {"pattern", {{"Regex", pattern(PreSplit::Gpt2)}}},
                       {"behavior", "Isolated"},
                       {"invert", false}};
   document["pre_tokenizer"]["use_regex"] = false;
@@ -202,8 +202,7 @@ TEST(TokenizerFiles, AVocabularyAndMergesMakeATokenizer) {
   const Tokenizer tokenizer = Tokenizer::load(folder.path());
   EXPECT_EQ(tokenizer.encode("ab<|im_end|>"), (Ids{256, 259}));
   EXPECT_EQ(tokenizer.end_of_text(), 257u);
-  const VocabularyOptions plain{
-      .normalizer = Normalizer::kNone, .pre_split = PreSplit::kGpt2, .special_tokens = {"ab"}};
+  const VocabularyOptions plain{.normalizer = Normalizer::None, .pre_split = PreSplit::Gpt2, .special_tokens = {"ab"}};
   EXPECT_EQ(Tokenizer::load_vocabulary(vocabulary, merges, plain).added_tokens().at(0).id, 256u);
 }
 

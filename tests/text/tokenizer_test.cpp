@@ -28,13 +28,13 @@ TEST(Tokenizer, SpecialTokensAreParsedUnlessTheyShallBeText) {
   const Tokenizer tokenizer = small();
   EXPECT_EQ(tokenizer.end_of_text(), 256u);
   EXPECT_EQ(tokenizer.encode("a<|endoftext|>b"), (Ids{'a', 256, 'b'}));
-  EXPECT_EQ(tokenizer.encode("<|endoftext|>", SpecialTokens::kText).size(), kEndOfText.size());
+  EXPECT_EQ(tokenizer.encode("<|endoftext|>", SpecialTokens::Text).size(), kEndOfText.size());
 }
 
 TEST(Tokenizer, NormalizesUnlessItHasNoNormalizer) {
   EXPECT_EQ(small().encode("e\u0301"), (Ids{0xC3, 0xA9}));
   TokenizerParts parts = small_parts();
-  parts.normalizer = Normalizer::kNone;
+  parts.normalizer = Normalizer::None;
   EXPECT_EQ(Tokenizer(parts).encode("e\u0301"), (Ids{'e', 0xCC, 0x81}));
 }
 
@@ -95,10 +95,10 @@ TEST(Tokenizer, TheHashTellsContentsApartAndNotHowTheyWereGiven) {
 
   EXPECT_NE(small({{"b", "a"}}).hash(), hash);
   parts = small_parts({{"a", "b"}});
-  parts.normalizer = Normalizer::kNone;
+  parts.normalizer = Normalizer::None;
   EXPECT_NE(Tokenizer(parts).hash(), hash);
   parts = small_parts({{"a", "b"}});
-  parts.pre_split = PreSplit::kGpt2;
+  parts.pre_split = PreSplit::Gpt2;
   EXPECT_NE(Tokenizer(parts).hash(), hash);
   parts = small_parts({{"a", "b"}});
   parts.added_tokens[0].lstrip = true;

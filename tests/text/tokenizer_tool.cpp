@@ -78,7 +78,7 @@ void decode(const Arguments& arguments, bool skip_special_tokens) {
 }
 
 void split(const Arguments& arguments) {
-  const PreSplit rule = arguments.at(0) == "gpt2" ? PreSplit::kGpt2 : PreSplit::kQwen2;
+  const PreSplit rule = arguments.at(0) == "gpt2" ? PreSplit::Gpt2 : PreSplit::Qwen2;
   for_each_record([&](const Record& text) {
     std::vector<uint32_t> lengths;
     WordScanner scanner(rule, text);
@@ -106,8 +106,8 @@ void train(const Arguments& arguments) {
   options.special_tokens = given.value("special_tokens", options.special_tokens);
   options.word_memory = given.value("word_memory", options.word_memory);
   options.allow_fewer = given.value("allow_fewer", options.allow_fewer);
-  if (given.value("pre_split", "qwen2") == "gpt2") options.pre_split = PreSplit::kGpt2;
-  if (given.value("normalizer", "nfc") == "none") options.normalizer = Normalizer::kNone;
+  if (given.value("pre_split", "qwen2") == "gpt2") options.pre_split = PreSplit::Gpt2;
+  if (given.value("normalizer", "nfc") == "none") options.normalizer = Normalizer::None;
   const TrainerResult result = train_bpe(read_record, options);
   result.tokenizer.save(arguments.at(0));
   const nlohmann::json statistics = {{"size", result.tokenizer.size()},
@@ -139,8 +139,8 @@ void measure(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   const std::map<std::string, std::function<void(const Arguments&)>> commands = {
-      {"encode", [](const auto& a) { encode(a, SpecialTokens::kParse); }},
-      {"encode-as-text", [](const auto& a) { encode(a, SpecialTokens::kText); }},
+      {"encode", [](const auto& a) { encode(a, SpecialTokens::Parse); }},
+      {"encode-as-text", [](const auto& a) { encode(a, SpecialTokens::Text); }},
       {"decode", [](const auto& a) { decode(a, false); }},
       {"decode-skip", [](const auto& a) { decode(a, true); }},
       {"repair", [](const auto&) { repair(); }},

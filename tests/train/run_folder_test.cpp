@@ -49,7 +49,7 @@ TEST(RunFolder, ReadsTheSummaryOfAnOldRunAndLosesNothingOfIt) {
   io::write_json(old_summary(), folder.summary_file());
   const auto summary = folder.summary();
   EXPECT_FALSE(folder.has_ended()) << "it was interrupted";
-  EXPECT_EQ(summary.status, RunStatus::kInterrupted);
+  EXPECT_EQ(summary.status, RunStatus::Interrupted);
   EXPECT_TRUE(std::isnan(summary.val_loss));
   EXPECT_EQ(summary.machine.cores, 2);
   EXPECT_EQ(io::to_json(summary), old_summary());

@@ -77,7 +77,7 @@ class Values : public testing::Test {
           std::any_of(settings.begin(), settings.end(), [](const auto& s) { return s.starts_with("data."); });
       const auto dataset = train::open_dataset(config, own_data ? folder / "data" : small_.folder.path() / "data");
       const auto result = train::run(config, dataset, {});
-      if (result.status != train::RunStatus::kFinished) return result.diagnosis;
+      if (result.status != train::RunStatus::Finished) return result.diagnosis;
       if (resolved != nullptr) *resolved = *train::RunFolder{folder}.config();
     } catch (const Error& error) {
       return error.what();
