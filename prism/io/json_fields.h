@@ -21,8 +21,7 @@ namespace prism::io {
 
 // A struct lists its fields once, and is written to JSON and read from it by that list:
 //
-//   template <class Json>
-//   void fields(Json& json, Timing& timing) {
+//   void fields(auto& json, Timing& timing) {
 //     json("seconds", timing.seconds)("note?", timing.note);  // ?: left out when empty, 0 or false
 //   }
 //
@@ -161,7 +160,8 @@ void detail::read(const nlohmann::json& value, T& field, const JsonPlace& place)
     const auto names = words(field);
     std::string list;
     for (size_t i = 0; i < names.size(); ++i) {
-      if (value == names[i]) return void(field = static_cast<T>(i));
+      if (value.is_string() && value.template get_ref<const std::string&>() == names[i])
+        return void(field = static_cast<T>(i));
       list += (list.empty() ? "one of \"" : ", \"") + std::string(names[i]) + '"';
     }
     place.refuse(list, value);

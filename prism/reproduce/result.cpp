@@ -130,33 +130,16 @@ StoredRun store(const RunKey& key, const train::RunFolder& folder, double entrop
   return stored;
 }
 
-template <class Json>
-void fields(Json& json, Divergence& d) {
-  json("step", d.step)("reason", d.reason);
-}
+void fields(auto& json, Divergence& d) { json("step", d.step)("reason", d.reason); }
+void fields(auto& json, Spike& s) { json("step", s.step)("height", s.height)("recovery", s.recovery); }
+void fields(auto& json, Stability& s) { json("diverged", s.diverged)("spikes", s.spikes); }
+void fields(auto& json, NormLists& n) { json("step?", n.step)("D?", n.D)("G?", n.G)("M?", n.M)("O?", n.O)("W?", n.W); }
 
-template <class Json>
-void fields(Json& json, Spike& s) {
-  json("step", s.step)("height", s.height)("recovery", s.recovery);
-}
-
-template <class Json>
-void fields(Json& json, Stability& s) {
-  json("diverged", s.diverged)("spikes", s.spikes);
-}
-
-template <class Json>
-void fields(Json& json, NormLists& n) {
-  json("step?", n.step)("D?", n.D)("G?", n.G)("M?", n.M)("O?", n.O)("W?", n.W);
-}
-
-template <class Json>
-void fields(Json& json, SpectraSummary& s) {
+void fields(auto& json, SpectraSummary& s) {
   json("steps", s.steps)("snr", s.snr)("directions", s.directions)("r2_theory", s.r2_theory)("r2", s.r2);
 }
 
-template <class Json>
-void fields(Json& json, StoredRun& run) {
+void fields(auto& json, StoredRun& run) {
   auto hash = run.key.hash();  // only written; read_stored_run compares what is read
   json("key", hash)("numerics", run.numerics)("settings", run.key.settings)("data", run.key.data)("device",
                                                                                                   run.key.device);
