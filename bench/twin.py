@@ -71,7 +71,8 @@ def fused_adamw(model):
 
 
 def prism_minimax9(model):
-    return importlib.import_module("prism_optim").Mixed(model, lr=0.02, aux_lr=0.005, coefficients="minimax9")
+    options = {"covariance": "instant", "gamma": 1.0, "side": "short", "coefficients": "minimax9"}
+    return importlib.import_module("prism_optim").Mixed(model, lr=0.005, aux_lr=0.005, **options)
 
 
 OPTIMIZERS = {"adamw": fused_adamw, "prism_minimax9": prism_minimax9}

@@ -11,7 +11,7 @@ model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.Tanh(), torch.nn.L
 inputs = torch.randn(1024, 32)
 targets = torch.sin(inputs @ torch.randn(32, 1) / 3)
 
-optimizer = prism_optim.Mixed(model, lr=0.02, aux_lr=0.005)
+optimizer = prism_optim.Mixed(model, lr=0.01, aux_lr=0.005)
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=150)
 print(optimizer.routing())
 

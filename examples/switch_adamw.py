@@ -13,7 +13,7 @@ targets = torch.sin(inputs @ torch.randn(32, 1) / 3)
 
 optimizer = AdamW(model.parameters(), lr=0.005, weight_decay=0.01)
 
-for step in range(150):
+for step in range(400):
     batch = torch.randint(len(inputs), (128,))
     optimizer.zero_grad()
     loss = torch.nn.functional.mse_loss(model(inputs[batch]), targets[batch])

@@ -70,6 +70,8 @@ MIXED = '''
 class Mixed(RoutedOptimizer):
     """One optimizer for a whole model: hidden matrices go to PRISM; embeddings, heads, norms and biases go to AdamW.
 
+    Its defaults are the recommended setting: PRISM with the averaged covariance of the inputs, lightly damped. For the update as published, give
+    `covariance="instant", gamma=1, side="right", coefficients="jordan"`.
     `print(optimizer.routing())` shows the optimizer of each parameter. For any other combination, create groups with `param_groups`.
 
     Args:
@@ -81,7 +83,7 @@ class Mixed(RoutedOptimizer):
             ratio of its rate to the first group's at construction
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
-    >>> optimizer = Mixed(model, lr=0.02, aux_lr=0.005)
+    >>> optimizer = Mixed(model, lr=0.005, aux_lr=0.005)
     >>> model(torch.ones(2, 4)).sum().backward()
     >>> optimizer.step()
     >>> [(group["optimizer"], len(group["params"])) for group in optimizer.param_groups]
@@ -155,12 +157,11 @@ def write_class(kind: str, name: str, summary: str, table: list[dict[str, Any]])
 def write_mixed(tables: dict[str, list[dict[str, Any]]]) -> str:
     """Writes Mixed. It has PRISM's options, and AdamW's with the prefix `aux_`; options that every optimizer has apply to both."""
     shared = set.intersection(*({line["name"] for line in table} for table in tables.values())) - {"lr", "weight_decay"}
+    matrices, rest = ([{**line, "default": line["mixed_default"]} for line in tables[name]] for name in ("prism", "adamw"))
     aux = [
-        {**line, "name": f"aux_{line['name']}", "doc": f"{line['doc']} (AdamW)", "default": line["mixed_default"]}
-        for line in tables["adamw"]
-        if line["name"] not in shared
+        {**line, "name": f"aux_{line['name']}", "doc": f"{line['doc']} (AdamW)"} for line in rest if line["name"] not in shared
     ]
-    by_name = {line["name"]: line for line in tables["prism"] + aux}
+    by_name = {line["name"]: line for line in matrices + aux}
     first = [by_name.pop("lr"), by_name.pop("aux_lr")]
     options = first + list(by_name.values())
     text = MIXED.format(

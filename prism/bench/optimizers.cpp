@@ -21,12 +21,24 @@ namespace {
 constexpr double kMebibyte = 1 << 20;
 constexpr int kWarmUp = 3;
 
+// The options that PRISM has in Mixed and in training, where they differ from its own.
+Json recommended() {
+  const auto own = prism::make_options("prism"), in_mixed = prism::make_options("prism");
+  in_mixed->use_mixed_defaults();
+  Json values = Json::object();
+  for (const auto& option : own->table()) {
+    if (option.get(*own) != option.get(*in_mixed)) values[option.name] = option.get(*in_mixed);
+  }
+  return values;
+}
+
 std::vector<Entrant> make_entrants() {
   const Json minimax9 = {{"coefficients", "minimax9"}};
   std::vector<Entrant> list = {
       {"prism", "prism"},
       {"prism_minimax9", "prism", minimax9},
       {"prism_ema_minimax9", "prism", {{"coefficients", "minimax9"}, {"covariance", "ema"}}},
+      {"prism_recommended", "prism", recommended()},
       {"muon", "muon"},
       {"muon_minimax9", "muon", minimax9},
       {"tikhonovmuon_minimax9", "tikhonovmuon", minimax9},

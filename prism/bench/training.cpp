@@ -57,6 +57,11 @@ io::Config training_config(const TrainingOptions& options, at::Device device) {
   const auto& chosen = entrant(options.optimizer);
   set("optimizer.name", chosen.optimizer);
   for (const auto& [key, value] : chosen.options.items()) set("optimizer." + key, value);
+  // Training has other defaults than the optimizer itself; an entrant is the same in every bench.
+  const auto values = chosen.make_options()->to_json();
+  for (const char* key : {"gamma", "side", "covariance", "coefficients"}) {
+    if (values.contains(key)) set(std::string("optimizer.") + key, values.at(key));
+  }
   return config;
 }
 

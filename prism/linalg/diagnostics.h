@@ -17,10 +17,10 @@ struct Spectrum {
 
 // Computes the spectrum in float64. O is the update of T by D, before learning rate and scale rule. Side `both` has no
 // such law and is refused.
-Spectrum spectrum(const Tensor& T, const Tensor& D, const Tensor& O, double gamma, Side side = Side::Auto);
+Spectrum spectrum(const Tensor& T, const Tensor& D, const Tensor& O, double gamma, Side side = Side::Short);
 
 // The same for an averaged covariance Ĉ of that side in place of DᵀD: ‖Dv‖ is √(vᵀĈv), over all n eigenvectors of
 // TᵀT + γ²Ĉ.
-Spectrum spectrum(const Tensor& T, const Covariance& covariance, const Tensor& O, double gamma, Side side = Side::Auto);
+Spectrum spectrum(const Tensor& T, const Covariance& covariance, const Tensor& O, double gamma, Side side = Side::Short);
 
 }  // namespace prism

@@ -110,8 +110,12 @@ void check_tikhonov(const char* who, const Tensor& T, double damping, Solver sol
 }  // namespace
 
 Side resolved_side(Side side, int64_t m, int64_t n) {
-  if (side != Side::Auto && side != Side::Long) return side;
-  return (m >= n) == (side == Side::Auto) ? Side::Right : Side::Left;
+  switch (side) {
+    case Side::Short: return m >= n ? Side::Right : Side::Left;
+    case Side::Long: return m >= n ? Side::Left : Side::Right;
+    case Side::Inputs: return n <= 4 * m ? Side::Right : Side::Left;
+    default: return side;
+  }
 }
 
 Tensor shape_momentum(const Tensor& T, const Tensor& D, const ShapingOptions& options) {
@@ -120,7 +124,7 @@ Tensor shape_momentum(const Tensor& T, const Tensor& D, const ShapingOptions& op
   check_gamma(kWho, options.gamma);
   const bool noisy = options.gamma > 0;
   // Without noise every side gives the polar factor: take the cheapest.
-  const Side side = resolved_side(noisy ? options.side : Side::Auto, T.size(-2), T.size(-1));
+  const Side side = resolved_side(noisy ? options.side : Side::Short, T.size(-2), T.size(-1));
   if (side == Side::Both) check_no_stack("side 'both'", options.polar.solver);
   TORCH_CHECK(!noisy || (D.defined() && D.sizes() == T.sizes()), "shape_momentum: D must have the shape of T, ",
               T.sizes(), ", got ", D.defined() ? D.sizes() : at::IntArrayRef());
@@ -187,7 +191,7 @@ Tensor shape_tikhonov(const Tensor& T, double damping, const PolarOptions& optio
   const Tensor X = divided(T, scale, type);
   const Tensor mean = X.square().sum({-2, -1}, true).div_(static_cast<double>(shorter));  // of σ²
   const Covariance uniform{at::eye(shorter, X.options()) * mean, at::ones_like(scale)};
-  ShapingOptions shaping{.gamma = std::sqrt(damping), .side = Side::Auto, .polar = options};
+  ShapingOptions shaping{.gamma = std::sqrt(damping), .side = Side::Short, .polar = options};
   return shape_with_covariance(X, uniform, uniform, shaping).to(T.scalar_type());
 }
 
@@ -195,7 +199,7 @@ Tensor shape_tikhonov_absolute(const Tensor& T, double lambda, const PolarOption
   check_tikhonov("shape_tikhonov_absolute", T, lambda, options.solver);
   const auto like = T.options().dtype(compute_type(T));
   const Covariance uniform{at::eye(std::min(T.size(-2), T.size(-1)), like), at::ones({1, 1}, like)};
-  return shape_with_covariance(T, uniform, uniform, {.gamma = std::sqrt(lambda), .side = Side::Auto, .polar = options});
+  return shape_with_covariance(T, uniform, uniform, {.gamma = std::sqrt(lambda), .side = Side::Short, .polar = options});
 }
 
 }  // namespace prism

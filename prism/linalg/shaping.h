@@ -4,13 +4,17 @@
 
 namespace prism {
 
-// The Gram matrix that shapes the update. Auto takes the shorter side, right when square. Long takes the other one: the
-// longer side, left when square.
-enum class Side { Auto, Left, Right, Both, Long };
+// The Gram matrix that shapes the update of a matrix (m, n).
+//   Left, Right  m × m, n × n
+//   Both         one of each
+//   Short        the shorter side, right when square
+//   Long         the other one: the longer side, left when square
+//   Inputs       right, but left if n > 4m, where an n × n matrix would cost far more than the momentum itself
+enum class Side { Short, Left, Right, Both, Long, Inputs };
 
 struct ShapingOptions {
   double gamma = 1;  // γ ≥ 0: the strength of the damping by noise
-  Side side = Side::Auto;
+  Side side = Side::Short;
   PolarOptions polar;
 };
 

@@ -7,6 +7,7 @@ namespace prism {
 
 // The default (β₁, β₂) of AdamW inside Mixed and in the trainer, as usual for language models. On its own, AdamW has
 // torch's default.
+inline constexpr double kMixedRate = 0.005;
 inline constexpr Betas kMixedBetas = {0.9, 0.95};
 
 // What Adam and AdamW share (Kingma & Ba 2015), element by element, t counted per parameter:
@@ -57,9 +58,11 @@ class Adam : public OptimizerOf<AdamOptions> {
 // torch.optim.AdamW (Loshchilov & Hutter 2019): Adam with decoupled weight decay.
 class AdamWOptions : public AdamFamilyOptions<AdamWOptions> {
  public:
-  AdamWOptions(double lr = 1e-3) : AdamFamilyOptions(lr, /*weight_decay=*/0.01) {}  // NOLINT: as torch's options
+  AdamWOptions() : AdamFamilyOptions(/*lr=*/1e-3, /*weight_decay=*/0.01) {}
+  AdamWOptions(double lr) : AdamWOptions() { this->lr(lr); }  // NOLINT: as torch's options
   std::string name() const override { return "adamw"; }
   void use_mixed_defaults() override {
+    if (!is_set("lr")) lr(kMixedRate);
     if (!is_set("betas")) betas(kMixedBetas);
   }
 };

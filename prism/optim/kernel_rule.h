@@ -11,7 +11,7 @@ namespace prism {
 // A matrix rule for the kernels: what they compute, and how a stack of matrices is passed to them.
 struct SpectralKernel {
   cuda::SpectralRule rule;
-  Side side = Side::Auto;
+  Side side = Side::Short;
   ScaleRule scale = ScaleRule::None;
   Schedule gamma_schedule = {};
 };

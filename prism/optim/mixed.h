@@ -5,8 +5,9 @@
 namespace prism {
 
 // One optimizer for a whole model. Rules route its parameters to groups, each with the options of its own optimizer:
-//   Mixed(model->named_parameters(), PrismOptions(0.02), AdamWOptions(0.005))
-// sends the hidden matrices to PRISM and the rest to AdamW. AdamW uses kMixedBetas here unless its betas were set.
+//   Mixed(model->named_parameters(), PrismOptions(0.005), AdamWOptions(0.005))
+// sends the hidden matrices to PRISM and the rest to AdamW. Options that were not set have other defaults here
+// (use_mixed_defaults): PRISM's averaged covariance, lightly damped, and AdamW's kMixedBetas.
 // Each distinct options object of the rules becomes one parameter group: first those of matrix rules and of the last
 // rule, then the others, in the order of the rules. Parameters keep their order within a group.
 class Mixed : public Optimizer {

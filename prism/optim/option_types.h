@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -55,7 +56,7 @@ struct Words;  // the names of an enum's values, in their order
 
 template <>
 struct Words<Side> {
-  static constexpr std::array kList = {"auto", "left", "right", "both", "long"};
+  static constexpr std::array kList = {"short", "left", "right", "both", "long", "inputs"};
 };
 template <>
 struct Words<Solver> {
@@ -168,20 +169,17 @@ template <class E>
 requires std::is_enum_v<E>
 struct OptionType<E> : PlainType<E> {
   static std::string name() { return c10::Join("|", Words<E>::kList); }
-  static bool accepts(const Json& json) {
-    if (!json.is_string()) return false;
-    for (const char* candidate : Words<E>::kList) {
-      if (json.get<std::string>() == candidate) return true;
-    }
-    return false;
-  }
-  static E read(const Json& json) {
-    const auto text = json.get<std::string>();
-    size_t index = 0;
-    while (text != Words<E>::kList[index]) ++index;
-    return static_cast<E>(index);
-  }
+  static bool accepts(const Json& json) { return json.is_string() && index_of(json) < Words<E>::kList.size(); }
+  static E read(const Json& json) { return static_cast<E>(index_of(json)); }
   static Json write(E value) { return word(value); }
+
+ private:
+  static size_t index_of(const Json& json) {
+    auto text = json.get<std::string>();
+    if (std::is_same_v<E, Side> && text == "auto") text = "short";  // its former name, in saved files
+    const auto& words = Words<E>::kList;
+    return std::find(words.begin(), words.end(), text) - words.begin();
+  }
 };
 
 // {"kind": "cosine", "warmup": 100, "total": 1000, "floor": 0.1}; missing keys keep their defaults.

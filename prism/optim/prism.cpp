@@ -165,7 +165,7 @@ std::optional<Spectrum> PrismOptions::spectrum(const Tensor& G, const State& sta
   const Signal now = signal(G, prism, rule());
   const Tensor D = G - now.M;
   const Tensor O = shaped({now.T, D}, prism, *this);
-  const Side used = resolved_side(gamma() > 0 ? side() : Side::Auto, G.size(-2), G.size(-1));
+  const Side used = resolved_side(gamma() > 0 ? side() : Side::Short, G.size(-2), G.size(-1));
   const double gamma_now =
       gamma_schedule().is_constant_one() ? gamma() : gamma() * gamma_schedule()(prism.step).item<double>();
   if (covariance() == CovarianceKind::Instant || gamma() == 0) return prism::spectrum(now.T, D, O, gamma_now, used);
@@ -189,6 +189,15 @@ std::unique_ptr<KernelRule> PrismOptions::kernel_rule() const {
   return kernel;
 }
 
+// The recommended setting, chosen by the measurements in docs/results.md.
+void PrismOptions::use_mixed_defaults() {
+  if (!is_set("lr")) lr(0.005);
+  if (!is_set("gamma")) gamma(0.17);
+  if (!is_set("side")) side(Side::Inputs);
+  if (!is_set("covariance") && solver() != Solver::Stacked) covariance(CovarianceKind::Ema);
+  if (!is_set("coefficients")) coefficients("minimax9");
+}
+
 void PrismOptions::check() const {
   MomentumOptions::check();
   static const PrismOptions defaults;
@@ -202,7 +211,7 @@ void PrismOptions::check() const {
                     "prism: rank is for covariance 'sketch', got covariance '", word(covariance()), "'; leave it out");
   gamma_schedule().check("prism: gamma_schedule");
   TORCH_CHECK_VALUE(!stacked || instant, "prism: solver 'stacked' needs covariance 'instant', got '",
-                    word(covariance()), "'; use solver 'gram' or 'exact'");
+                    word(covariance()), "'; set that, or use solver 'gram' or 'exact'");
   TORCH_CHECK_VALUE(!stacked || side() != Side::Both,
                     "prism: solver 'stacked' has no side 'both'; use solver 'gram' or 'exact'");
   if (side() == Side::Both) check_no_iteration("side 'both' uses the coupled inverse root");

@@ -15,11 +15,14 @@ namespace prism {
 // `bias_correction` step 1 is that of Muon.
 class PrismOptions : public MomentumOptions<PrismOptions> {
  public:
-  PrismOptions(double lr = 0.02) : MomentumOptions(lr, /*weight_decay=*/0) {}  // NOLINT: as torch's options
+  PrismOptions() : MomentumOptions(/*lr=*/0.02, /*weight_decay=*/0) {}
+  PrismOptions(double lr) : PrismOptions() { this->lr(lr); }  // NOLINT: as torch's options
 
   PRISM_OPTION(double, gamma, 1, kNotNegative, "damping γ ≥ 0 of noisy directions; 0 is Muon");
   PRISM_OPTION(Schedule, gamma_schedule, {}, kAny, "γ as a function of the step: a factor from 0 to 1");
-  PRISM_OPTION(Side, side, Side::Auto, kAny, "side of the Gram matrix; auto: the shorter side, long: the other");
+  PRISM_OPTION(Side, side, Side::Short, kAny,
+               "side of the Gram matrix; short and long: by the shape; inputs: right, or left if more than 4 times as "
+               "wide as high");
   PRISM_OPTION(CovarianceKind, covariance, CovarianceKind::Instant, kAny,
                "instant: of this step; ema: a dense average; sketch: a low-rank stream");
   PRISM_OPTION(double, covariance_beta, 0.99, kFraction, "β₂ of the averaged covariances");
@@ -35,6 +38,7 @@ class PrismOptions : public MomentumOptions<PrismOptions> {
   std::optional<Spectrum> spectrum(const Tensor& G, const State& state) const override;
   std::unique_ptr<KernelRule> kernel_rule() const override;
   void check() const override;
+  void use_mixed_defaults() override;
   ShapingOptions shaping() const { return {.gamma = gamma(), .side = side(), .polar = polar()}; }
 
  protected:

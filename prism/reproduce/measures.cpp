@@ -57,7 +57,7 @@ double iteration_flop(const json& settings, double l, double k) {
   return flop;
 }
 
-Side side_of(const json& settings) { return OptionType<Side>::read(settings.value("optimizer.side", "auto")); }
+Side side_of(const json& settings) { return OptionType<Side>::read(settings.value("optimizer.side", "short")); }
 
 }  // namespace
 

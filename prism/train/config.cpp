@@ -10,6 +10,7 @@
 #include "prism/io/error.h"
 #include "prism/io/file.h"
 #include "prism/model/hugging_face.h"
+#include "prism/optim/adam.h"
 #include "prism/optim/registry.h"
 #include "prism/train/machine.h"
 
@@ -55,12 +56,10 @@ model::ModelConfig imported_config(const Config& config, int64_t vocab) {
   return model;
 }
 
-constexpr double kAuxRate = 0.005;
-
 // The peak rate of the rest, for hidden matrices whose peak rate is `lr`.
 double aux_rate(const Config& config, double lr) {
   if (config.is("optimizer.aux_ratio", kAuto))
-    return config.is("optimizer.aux_lr", kAuto) ? kAuxRate : config.real("optimizer.aux_lr");
+    return config.is("optimizer.aux_lr", kAuto) ? kMixedRate : config.real("optimizer.aux_lr");
   if (!config.is("optimizer.aux_lr", kAuto)) {
     throw Error(
         fmt::format("{}: expected either optimizer.aux_ratio or optimizer.aux_lr, got both ({}); set one of them "

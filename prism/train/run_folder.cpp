@@ -41,6 +41,9 @@ std::optional<io::Config> RunFolder::config() const {
     config.assign("model.init_scale", random ? "depth" : "qwen2", file.string());
     if (!random) config.assign("model.preset", "auto", file.string());
   }
+  // "auto" was the name of the shorter side. In a run's file only keys without a value are "auto" now.
+  const bool whole = !config.is("optimizer.covariance", "auto");
+  if (whole && config.is("optimizer.side", "auto")) config.assign("optimizer.side", "short", file.string());
   return config;
 }
 
@@ -63,7 +66,8 @@ void RunFolder::expect_place_for_comparison() const {
 
 void keep_old_defaults(io::Config& config, const io::Config& stored) {
   if (config.string("optimizer.name") != stored.string("optimizer.name")) return;  // another run
-  for (const char* key : {"model.init_scale", "optimizer.betas", "schedule.warmup"}) {
+  for (const char* key : {"model.init_scale", "optimizer.lr", "optimizer.gamma", "optimizer.side",
+                          "optimizer.covariance", "optimizer.coefficients", "optimizer.betas", "schedule.warmup"}) {
     if (!config.is_given(key)) config.assign(key, stored.value(key), stored.where(key));
   }
 }

@@ -60,8 +60,8 @@ Outcome build_apart(const std::string& path, const std::filesystem::path& out) {
 
 class Memory : public testing::Test {
  protected:
-#ifdef __SANITIZE_ADDRESS__
-  void SetUp() override { GTEST_SKIP() << "the sanitizer keeps freed memory"; }
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  void SetUp() override { GTEST_SKIP() << "a sanitizer keeps freed memory, and the thread sanitizer cannot follow a fork"; }
 #endif
 
   void expect_bounded(const std::string& path) {

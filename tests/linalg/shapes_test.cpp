@@ -24,7 +24,7 @@ std::vector<Case> cases(const Coefficients& set = "jordan", bool converging = fa
     const PolarOptions options{.solver = solver, .coefficients = set};
     list.push_back({name + " polar", [=](const Tensor& T, const Tensor&) { return polar(T, options); }});
     for (const auto& [side_name, side] : std::vector<std::pair<std::string, Side>>{
-             {" left", Side::Left}, {" right", Side::Right}, {" both", Side::Both}, {" auto", Side::Auto}}) {
+             {" left", Side::Left}, {" right", Side::Right}, {" both", Side::Both}, {" auto", Side::Short}}) {
       if (solver == Solver::Stacked && side == Side::Both) continue;
       const ShapingOptions shaping{.gamma = 1, .side = side, .polar = options};
       list.push_back(

@@ -25,7 +25,7 @@ const Coefficients& exact_set() {
   return set;
 }
 
-ShapingOptions with(double gamma, Side side = Side::Auto, Solver solver = Solver::Gram,
+ShapingOptions with(double gamma, Side side = Side::Short, Solver solver = Solver::Gram,
                     const Coefficients& set = exact_set()) {
   return {.gamma = gamma, .side = side, .polar = {.solver = solver, .coefficients = set}};
 }
@@ -65,7 +65,7 @@ TEST(Shaping, InGramFormEqualsTheLiteralStackedIterationForEverySet) {
   for (const auto& name : Coefficients::names()) {
     for (const auto& [m, n] : kShapes) {
       for (const double gamma : kGammas) {
-        for (const Side side : {Side::Left, Side::Right, Side::Auto}) {
+        for (const Side side : {Side::Left, Side::Right, Side::Short}) {
           const Tensor T = signal(m, n);
           const Tensor D = noise(m, n);
           EXPECT_CLOSE(shape_momentum(T, D, with(gamma, side, Solver::Gram, name)),
@@ -94,8 +94,8 @@ TEST(Shaping, WithoutNoiseIsThePolarFactorBitForBit) {
     for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
       const Tensor T = signal(m, n).to(type);
       for (const auto solver : {Solver::Gram, Solver::Stacked, Solver::Exact}) {
-        const Tensor expected = polar(T, with(0, Side::Auto, solver, "jordan").polar);
-        for (const Side side : {Side::Auto, Side::Left, Side::Right, Side::Both}) {
+        const Tensor expected = polar(T, with(0, Side::Short, solver, "jordan").polar);
+        for (const Side side : {Side::Short, Side::Left, Side::Right, Side::Both}) {
           EXPECT_SAME(shape_momentum(T, noise(m, n).to(type), with(0, side, solver, "jordan")), expected);
           EXPECT_SAME(shape_momentum(T, Tensor(), with(0, side, solver, "jordan")), expected);
         }
@@ -159,14 +159,17 @@ TEST(Shaping, ByNewtonSchulzDampsByTheSameLawTimesTheCompositePolynomial) {
   }
 }
 
-TEST(Shaping, AutoTakesTheShorterSide) {
+TEST(Shaping, SidesAreResolvedByTheShape) {
   for (const auto& [m, n] : kShapes) {
-    EXPECT_EQ(resolved_side(Side::Auto, m, n), m >= n ? Side::Right : Side::Left);
+    EXPECT_EQ(resolved_side(Side::Short, m, n), m >= n ? Side::Right : Side::Left);
     const Side side = m >= n ? Side::Right : Side::Left;
     EXPECT_SAME(shape_momentum(signal(m, n), noise(m, n), with(1)),
                 shape_momentum(signal(m, n), noise(m, n), with(1, side)));
   }
   for (const Side side : kSides) EXPECT_EQ(resolved_side(side, 3, 5), side);
+  EXPECT_EQ(resolved_side(Side::Inputs, 9, 2), Side::Right);
+  EXPECT_EQ(resolved_side(Side::Inputs, 2, 8), Side::Right);
+  EXPECT_EQ(resolved_side(Side::Inputs, 2, 9), Side::Left) << "more than four times as wide as high";
 }
 
 TEST(Shaping, OnTheLeftIsTheTransposeOfTheRightOfTheTranspose) {
@@ -235,10 +238,10 @@ TEST(ShapingWithCovariance, OfTheInnovationItselfIsTheInstantForm) {
                    definition(T, D, gamma, Side::Both), 1e-6);
       EXPECT_CLOSE(shape_with_covariance(T, left, right, with(gamma, Side::Both)), definition(T, D, gamma, Side::Both),
                    1e-6);
-      const Side side = resolved_side(Side::Auto, m, n);
+      const Side side = resolved_side(Side::Short, m, n);
       EXPECT_CLOSE(shape_with_covariance(T, left, right, with(gamma)), definition(T, D, gamma, side), 1e-9);
-      EXPECT_CLOSE(shape_with_covariance(T, left, right, with(gamma, Side::Auto, Solver::Gram, "jordan")),
-                   shape_momentum(T, D, with(gamma, Side::Auto, Solver::Stacked, "jordan")), 1e-10);
+      EXPECT_CLOSE(shape_with_covariance(T, left, right, with(gamma, Side::Short, Solver::Gram, "jordan")),
+                   shape_momentum(T, D, with(gamma, Side::Short, Solver::Stacked, "jordan")), 1e-10);
     }
   }
 }
@@ -284,7 +287,7 @@ TEST(Tikhonov, DampsEverySingularValueByTheSameConstant) {  // σ → σ/√(σ�
     for (const double damping : {0.0, 0.01, 1.0, 100.0}) {
       const Tensor delta = sigma.square().mean() * damping;
       const Tensor expected = (U * (sigma / (sigma.square() + delta).sqrt())).matmul(Vh);
-      EXPECT_CLOSE(shape_tikhonov(T, damping, with(0, Side::Auto, Solver::Exact).polar), expected, 1e-11);
+      EXPECT_CLOSE(shape_tikhonov(T, damping, with(0, Side::Short, Solver::Exact).polar), expected, 1e-11);
       EXPECT_CLOSE(shape_tikhonov(T, damping, with(0).polar), expected, 1e-9);
     }
   }
@@ -297,7 +300,7 @@ TEST(Tikhonov, TakesAGivenLambda) {  // σ → σ/√(σ² + λ), whatever the s
       const auto [U, sigma, Vh] = at::linalg_svd(T, /*full_matrices=*/false);
       for (const double lambda : {0.0, 0.5}) {
         const Tensor expected = (U * (sigma / (sigma.square() + lambda).sqrt())).matmul(Vh);
-        EXPECT_CLOSE(shape_tikhonov_absolute(T, lambda, with(0, Side::Auto, Solver::Exact).polar), expected, 1e-9);
+        EXPECT_CLOSE(shape_tikhonov_absolute(T, lambda, with(0, Side::Short, Solver::Exact).polar), expected, 1e-9);
         EXPECT_CLOSE(shape_tikhonov_absolute(T, lambda, with(0).polar), expected, 1e-9);
       }
     }
@@ -339,7 +342,7 @@ TEST(Shaping, RefusesImpossibleSettingsWithAClearMessage) {
   EXPECT_MESSAGE(shape_tikhonov(T, -0.5), "shape_tikhonov: damping must be finite and 0 or more, got -0.5");
   EXPECT_MESSAGE(shape_tikhonov_absolute(T, -0.5),
                  "shape_tikhonov_absolute: damping must be finite and 0 or more, got -0.5");
-  EXPECT_MESSAGE(shape_tikhonov(T, 0.5, with(0, Side::Auto, Solver::Stacked).polar),
+  EXPECT_MESSAGE(shape_tikhonov(T, 0.5, with(0, Side::Short, Solver::Stacked).polar),
                  "shape_tikhonov: solver 'stacked' needs the innovation itself; use 'gram' or 'exact'");
 }
 

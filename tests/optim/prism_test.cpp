@@ -136,7 +136,7 @@ TEST(Prism, BiasCorrectionDividesTheMomentumBeforeInnovationAndNesterov) {
 
 TEST(Prism, FollowsTheStackedDefinitionOverTenSteps) {
   for (const auto& shape : kShapes) {
-    for (const Side side : {Side::Auto, Side::Left, Side::Right, Side::Long}) {
+    for (const Side side : {Side::Short, Side::Left, Side::Right, Side::Long}) {
       for (const bool nesterov : {false, true}) {
         const auto W = parameter(random(shape, 1));
         Prism prism(NamedTensors{{"w", W}}, PrismOptions(0.1)
@@ -147,7 +147,7 @@ TEST(Prism, FollowsTheStackedDefinitionOverTenSteps) {
                                                 .nesterov(nesterov)
                                                 .weight_decay(0.3));
         const bool wide = shape[0] < shape[1];
-        const bool left = side == Side::Left || (side == Side::Auto && wide) || (side == Side::Long && !wide);
+        const bool left = side == Side::Left || (side == Side::Short && wide) || (side == Side::Long && !wide);
         Replay run(W.detach());
         for (uint64_t t = 1; t <= 10; ++t) {
           W.mutable_grad() = random(shape, 100 + t);
@@ -309,7 +309,7 @@ void expect_same_path(const PrismOptions& first_options, const PrismOptions& sec
 }
 
 TEST(Prism, AverageWithoutMemoryIsTheInstantForm) {
-  for (const Side side : {Side::Auto, Side::Left, Side::Right, Side::Both, Side::Long}) {
+  for (const Side side : {Side::Short, Side::Left, Side::Right, Side::Both, Side::Long}) {
     const auto options = PrismOptions(0.1).solver(Solver::Exact).side(side);
     expect_same_path(options, PrismOptions(options).covariance(CovarianceKind::Ema).covariance_beta(0), 1e-5);
   }
@@ -334,7 +334,7 @@ TEST(Prism, AveragedUpdatesAreAtMostOneWhereGradientsHaveLowRank) {  // in 16-bi
 }
 
 TEST(Prism, SketchOfFullRankIsTheDenseAverage) {
-  for (const Side side : {Side::Auto, Side::Left, Side::Right}) {
+  for (const Side side : {Side::Short, Side::Left, Side::Right}) {
     const auto options = PrismOptions(0.1).side(side).covariance_beta(0.9).rank(64);
     expect_same_path(PrismOptions(options).covariance(CovarianceKind::Ema),
                      PrismOptions(options).covariance(CovarianceKind::Sketch), 1e-8);

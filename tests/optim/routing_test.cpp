@@ -246,6 +246,30 @@ TEST(Routing, PrintsItsTable) {
             "prism: 2,048 elements in 1 parameter\n");
 }
 
+PrismOptions recommended(PrismOptions options) {
+  options.use_mixed_defaults();
+  return options;
+}
+
+TEST(Mixed, HasTheRecommendedSettingUnlessOptionsAreSet) {
+  const NamedTensors parameters = {{"w", parameter(random({6, 4}, 1))}, {"b", parameter(random({6}, 2))}};
+  Mixed usual(parameters, PrismOptions(), AdamWOptions());
+  const auto matrices = usual.group_options(0).to_json(), rest = usual.group_options(1).to_json();
+  EXPECT_EQ(matrices["lr"], 0.005);
+  EXPECT_EQ(matrices["gamma"], 0.17);
+  EXPECT_EQ(matrices["side"], "inputs");
+  EXPECT_EQ(matrices["covariance"], "ema");
+  EXPECT_EQ(matrices["coefficients"], "minimax9");
+  EXPECT_EQ(rest["lr"], 0.005);
+
+  const auto own = PrismOptions(0.02).gamma(1).side(Side::Short).covariance(CovarianceKind::Instant).coefficients("jordan");
+  Mixed chosen(parameters, own, AdamWOptions(1e-3));
+  EXPECT_EQ(chosen.group_options(0).to_json(), PrismOptions().to_json()) << "defaults of Prism, but set";
+  EXPECT_EQ(chosen.group_options(1).to_json()["lr"], 1e-3);
+  Mixed exact(parameters, PrismOptions().solver(Solver::Exact), AdamWOptions());  // the polynomial is not the user's
+  exact.group_options(0).check();
+}
+
 TEST(Mixed, StepsAsTwoSeparateOptimizers) {
   const NamedTensors mixed = {{"embed.weight", parameter(random({9, 6}, 1))},
                               {"w1", parameter(random({6, 6}, 2))},
@@ -254,7 +278,7 @@ TEST(Mixed, StepsAsTwoSeparateOptimizers) {
   const auto apart = copy_of(mixed);
   const auto adamw = AdamWOptions(0.05).betas({0.9, 0.99});
   Mixed optimizer(mixed, PrismOptions(0.1).weight_decay(0.1), adamw);
-  Prism matrices(NamedTensors{apart[1], apart[3]}, PrismOptions(0.1).weight_decay(0.1));
+  Prism matrices(NamedTensors{apart[1], apart[3]}, recommended(PrismOptions(0.1).weight_decay(0.1)));
   AdamW rest(NamedTensors{apart[0], apart[2]}, adamw);
   for (int64_t t = 1; t <= 5; ++t) {
     set_gradients(mixed, t);
@@ -318,7 +342,7 @@ TEST(Mixed, TakesTheUsersRulesWithASplit) {
   Mixed optimizer(parameters, {rule("fused", "qkv", fused), vectors, rule("other", ".*", plain)});
   EXPECT_EQ(optimizer.names(), (std::vector<std::vector<std::string>>{{"qkv"}, {"out"}, {"b"}}));
   const auto apart = copy_of(parameters);
-  Prism prism(NamedTensors{apart[0]}, PrismOptions(0.1).split({4, 2, 2}));
+  Prism prism(NamedTensors{apart[0]}, recommended(PrismOptions(0.1).split({4, 2, 2})));
   Muon muon(NamedTensors{apart[1]}, MuonOptions(0.2));
   AdamW adamw(NamedTensors{apart[2]}, AdamWOptions(0.05));
   set_gradients(parameters, 1);

@@ -8,7 +8,7 @@ import sys
 import pytest
 from program import ENVIRONMENT, PROGRAM, ROOT, run
 
-USUAL = ["prism", "prism_minimax9", "prism_ema_minimax9", "muon", "muon_minimax9", "tikhonovmuon_minimax9", "adamw", "adamw_rest"]
+USUAL = ["prism", "prism_minimax9", "prism_ema_minimax9", "prism_recommended", "muon", "muon_minimax9", "tikhonovmuon_minimax9", "adamw", "adamw_rest"]
 
 
 def names_of(table):

@@ -82,7 +82,7 @@ def test_a_run_folder_holds_what_the_documents_promise(whole):
     assert [line["step"] for line in metrics] == list(range(1, STEPS + 1))
     assert all(line["tokens"] == line["step"] * 4 * 16 for line in metrics)
     assert [line["step"] for line in metrics if "val_loss" in line] == [8, 16, 24]
-    assert metrics[3]["lr"] == pytest.approx(0.02) and metrics[-1]["lr"] == pytest.approx(0.002)
+    assert metrics[3]["lr"] == pytest.approx(0.005) and metrics[-1]["lr"] == pytest.approx(0.0005)
     assert metrics[-1]["loss"] < metrics[0]["loss"] - 0.5
     assert metrics[0]["loss"] == pytest.approx(math.log(300), rel=0.05)
     for line in metrics:
@@ -176,6 +176,23 @@ def test_a_run_from_before_a_default_changed_goes_on_as_it_began(settings, tmp_p
     mine.write_text("".join(line for line in lines if not line.startswith(("init_scale", "betas"))))
     run("train", "--config", mine, "--out", stopped, "--set", "train.steps=16", "--resume")
     assert 'init_scale = "depth"' in config.read_text() and "betas = [0.9,0.999]" in config.read_text()
+    run("train", "--out", stopped, "--set", f"train.steps={STEPS}", "--resume")
+    assert_same_run(straight, stopped)
+
+
+def test_a_run_of_the_former_defaults_of_prism_goes_on_with_them(settings, tmp_path):
+    former = {"optimizer__lr": 0.02, "optimizer__gamma": 1, "optimizer__side": "short", "optimizer__covariance": "instant", "optimizer__coefficients": "jordan"}
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    for folder in (straight, stopped):
+        run(*settings(folder, **former, train__steps=STEPS if folder == straight else 8, schedule__kind="constant"))
+    config, mine = stopped / "config.toml", tmp_path / "mine.toml"
+    text = config.read_text()
+    assert text.count('side = "short"') == 1
+    config.write_text(text.replace('side = "short"', 'side = "auto"'))  # as it was written then
+    names = ("lr =", "gamma =", "side", "covariance =", "coefficients")
+    mine.write_text("".join(line for line in text.splitlines(keepends=True) if not line.startswith(names)))
+    run("train", "--config", mine, "--out", stopped, "--set", "train.steps=16", "--resume")
+    assert 'side = "short"' in config.read_text() and 'covariance = "instant"' in config.read_text()
     run("train", "--out", stopped, "--set", f"train.steps={STEPS}", "--resume")
     assert_same_run(straight, stopped)
 
@@ -274,7 +291,7 @@ def test_a_dry_run_says_what_a_run_would_need_and_writes_nothing(settings, corpu
     assert all(len(line) <= 80 for line in lines) and [line.split()[0] for line in lines] == ["data", "model", "device", "rates", "steps", "needs"]
     assert re.fullmatch(r"data    about [\d,]+ tokens an epoch, [\d,]+ held out, vocabulary 280", lines[0])
     assert re.fullmatch(r"model   demo, [\d,]+ parameters, 15,360 in hidden matrices", lines[1])
-    assert lines[3] == "rates   PRISM 0.02, AdamW 0.005 for the rest, cosine after 4 steps of warm-up"
+    assert lines[3] == "rates   PRISM 0.005, AdamW 0.005 for the rest, cosine after 4 steps of warm-up"
     assert re.fullmatch(r"steps   24 of 4 × 16 tokens: 1,536 tokens, about 0\.\d+ epochs", lines[4])
     assert re.fullmatch(r"needs   about \S+ s, \S+ MB of memory, \S+ (k|M)B of disk", lines[5])
     assert re.search(r'^layers = 2 +# --set$', output, re.MULTILINE)
@@ -584,7 +601,7 @@ def test_resuming_with_other_settings_is_refused_by_key(settings, whole, tmp_pat
     out = tmp_path / "run"
     shutil.copytree(folder, out)
     _, errors = run(*settings(out, optimizer__gamma=3), "--resume", status=2)
-    assert "optimizer.gamma was 1.0, got 3.0" in errors
+    assert "optimizer.gamma was 0.17, got 3.0" in errors
     _, errors = run(*settings(out), status=2)
     assert "holds a run already" in errors and "--resume" in errors
 

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "prism/io/error.h"
+#include "prism/optim/adam.h"
 #include "prism/optim/registry.h"
 #include "prism/train/run_folder.h"
 #include "tests/train/helpers.h"
@@ -81,7 +82,7 @@ TEST(TrainConfig, TakesTheRateOfTheRestAsANumberOrAsAMultipleOfTheMatrices) {
   EXPECT_EQ(rate({"optimizer.lr=0.3"}), 0.005);
   EXPECT_EQ(rate({"optimizer.aux_lr=0.1"}), 0.1);
   EXPECT_DOUBLE_EQ(rate({"optimizer.lr=0.3", "optimizer.aux_ratio=0.5"}), 0.15);
-  EXPECT_DOUBLE_EQ(rate({"optimizer.name=adamw", "optimizer.aux_ratio=2"}), 2 * make_options("adamw")->lr());
+  EXPECT_DOUBLE_EQ(rate({"optimizer.name=adamw", "optimizer.aux_ratio=2"}), 2 * kMixedRate);
   EXPECT_DOUBLE_EQ(rate({"optimizer.lr=0.3", "optimizer.aux_lr=0.1", "optimizer.aux_lr=auto", "optimizer.aux_ratio=1"}),
                    0.3);
   const auto message = io::message_of<Error>([&] { rate({"optimizer.aux_lr=0.1", "optimizer.aux_ratio=1"}); });
