@@ -91,7 +91,7 @@ def test_runs_that_are_compared_may_not_stop_early(settings, tmp_path):
 
 def test_the_best_weights_are_kept(settings, tmp_path):
     # A rate that is far too high at the end of its warm-up makes a later evaluation worse than an earlier one.
-    changes = {"checkpoint__best": "true", "checkpoint__every": 4, "optimizer__lr": 3, "optimizer__aux_lr": 0.5, "schedule__warmup": 23, "schedule__kind": "linear"}
+    changes = {"checkpoint__best": "true", "checkpoint__every": 4, "optimizer__name": "muon", "optimizer__lr": 3, "optimizer__aux_lr": 0.5, "schedule__warmup": 23, "schedule__kind": "linear"}
     run(*settings(tmp_path / "run", **changes))
     losses = {line["step"]: line["val_loss"] for line in json_lines(tmp_path / "run/metrics.jsonl") if "val_loss" in line}
     best = min(losses, key=losses.get)
