@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# tools/lint.sh format    lays out all C++ and JavaScript sources
-# tools/lint.sh check     checks layout, then clang-tidy (what build/lint compiles), then the Python types
+# tools/lint.sh format    formats all C++ and JavaScript sources
+# tools/lint.sh check     checks the format, runs clang-tidy on the sources in build/lint/compile_commands.json, checks the Python types
 #
-# JOBS=    clang-tidy processes at a time (default all cores)
+# JOBS=    number of clang-tidy processes (default: all cores)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -3,9 +3,9 @@
 
 Usage: tools/make_unicode_tables.py [--check]      (--check compares with the file instead of writing it)
 
-Every property is found by asking the `tokenizers` package about all code points, because two versions of Unicode meet
-in it: its regular expressions know a newer one than utf8proc, its NFC knows version 9. Run it again when
-tools/requirements.txt names another version of `tokenizers`.
+It queries the `tokenizers` package about every code point, because that package mixes two versions of Unicode: its
+regular expressions use a newer one than utf8proc, its NFC uses version 9. Run it again when tools/requirements.txt names
+another version of `tokenizers`.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 TABLE = pathlib.Path(__file__).resolve().parents[1] / "prism/text/unicode_tables.inc"
 CODE_POINTS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 BLOCK = 0x1000
-BELOW_ALL, ABOVE_ALL = "\u0334", "\u0345"  # combining classes 1 and 240, the least and the greatest above zero
+BELOW_ALL, ABOVE_ALL = "\u0334", "\u0345"  # combining classes 1 and 240: the smallest and the largest above zero
 
 
 def blocks():
@@ -36,7 +36,7 @@ def matched_by(pattern):
 
 
 def word_characters():
-    """Those beside which an added token with `single_word` is not found."""
+    """Returns the characters next to which an added token with `single_word` is not matched."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.add_tokens([AddedToken("X", single_word=True, normalized=False)])
     found = set()
@@ -100,7 +100,7 @@ def render():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="exit 1 where the file is not what would be written")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if the file is out of date")
     check = parser.parse_args().check
     text = render()
     if not check:

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Sets up what Prism needs, and does nothing where it is there already.
+# Installs what Prism needs and is missing.
 #
-#   tools/setup.sh build    packages to compile with, and torch
-#   tools/setup.sh test     the same, the Python packages the tests compare with, and a browser where one can be had
+#   tools/setup.sh build    compiler, libraries and torch
+#   tools/setup.sh test     the same, the Python packages that the tests need, and a browser if one can be installed
 #   tools/setup.sh clients  as for test without the browser, and timm with torchvision for tests/python/clients
 #   tools/setup.sh lint     clang-format and clang-tidy
 #   tools/setup.sh fuzz     clang with libFuzzer
-#   tools/setup.sh list     only prints the names of the library packages
+#   tools/setup.sh list     only print the names of the library packages
 #
-# PYTHON=       interpreter that already has torch 2.11-2.15; it is checked and nothing is installed into it
-# TORCH=        requirement for the torch in .venv        (default torch==2.13.0)
-# TORCH_INDEX=  package index to take that torch from     (default pip's own)
+# PYTHON=       interpreter that already has torch 2.11-2.15; it is checked, but nothing is installed into it
+# TORCH=        torch requirement for .venv               (default torch==2.13.0)
+# TORCH_INDEX=  package index for that torch              (default: pip's)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -18,19 +18,19 @@ readonly torch_requirement="${TORCH:-torch==2.13.0}"
 readonly torch_range=">=2.11,<2.16"
 readonly timm_requirement="timm==1.0.30"
 
-# Programs count as present when they can be run, whoever installed them: command=package.
+# command=package: the package is installed only if the command cannot be run.
 readonly build_programs=(g++=g++ cmake=cmake ninja=ninja-build)
-# The report's browser test; without the font Chromium draws no letters.
+# For the browser test of the report. Without the font, Chromium draws no letters.
 readonly browser_packages=(chromium fonts-liberation)
 readonly lint_programs=(clang-format=clang-format clang-tidy=clang-tidy)
 readonly fuzz_programs=(clang++=clang)
-# Packages that a staged .deps folder (tools/stage_deps.sh) makes unnecessary; ccache only saves time.
+# Not needed if a .deps folder exists (tools/stage_deps.sh). ccache only saves time.
 readonly build_packages=(
   ccache libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev libxxhash-dev libutf8proc-dev libzstd-dev
   zlib1g-dev libgtest-dev
 )
 
-die() {  # the first line, then the others indented
+die() {  # prints the first argument, then the others indented
   printf 'setup: %s\n' "$1" >&2
   [[ $# -eq 1 ]] || printf '  %s\n' "${@:2}" >&2
   exit 2
@@ -54,22 +54,22 @@ missing_packages() {
 install_packages() {
   [[ $# -gt 0 ]] || return 0
   command -v apt-get >/dev/null ||
-    die "these Debian packages, or what your system calls them, are needed: $*" \
-        "without apt, copy the libraries from a Debian machine with tools/stage_deps.sh"
+    die "apt-get not found; install these Debian packages, or your system's equivalents: $*" \
+        "or copy the libraries from a Debian machine with tools/stage_deps.sh"
   local as_root=()
   if [[ $EUID -ne 0 ]]; then
-    sudo -n true 2>/dev/null || die "Debian packages are missing; please run" "sudo apt-get install -y $*"
+    sudo -n true 2>/dev/null || die "Debian packages are missing; run" "sudo apt-get install -y $*"
     as_root=(sudo -n)
   fi
   local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=600)
   echo "setup: installing $*"
-  # The package lists of a fresh machine are empty or old: then update and try again.
+  # On a fresh machine the package lists may be empty or old: update them and try again.
   "${apt[@]}" install -y --no-install-recommends "$@" ||
     { "${apt[@]}" update && "${apt[@]}" install -y --no-install-recommends "$@"; } ||
     die "apt-get could not install: $*"
 }
 
-# Without a browser its test is skipped, which only continuous integration does not accept.
+# Without a browser its test is skipped; only CI requires it.
 install_browser() {
   local name
   for name in "${CHROMIUM:-chromium}" chromium-browser google-chrome google-chrome-stable chrome; do
@@ -78,14 +78,14 @@ install_browser() {
   (install_packages "${browser_packages[@]}") || [[ -z ${CI:-} ]] || die "CI needs Chromium for the browser test"
 }
 
-# The package of libFuzzer has clang's version in its name.
+# Installs libFuzzer, whose package has clang's version in its name.
 install_fuzzer() {
   echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
     clang++ -x c++ - -fsanitize=fuzzer,address -o /dev/null 2>/dev/null ||
     install_packages "libclang-rt-$(clang++ -dumpversion | cut -d. -f1)-dev"
 }
 
-# Prints what PYTHON lacks, without importing torch, and "checked" to show that it ran.
+# Prints the packages that PYTHON lacks, then "checked" to show that it ran. Does not import torch.
 lacks() {
   "$PYTHON" - "$torch_range" "$@" <<'PY'
 import re, sys
@@ -104,7 +104,7 @@ PY
 }
 
 check_given_python() {
-  command -v "$PYTHON" >/dev/null || die "PYTHON=$PYTHON cannot be run; give the path of an interpreter with torch"
+  command -v "$PYTHON" >/dev/null || die "PYTHON=$PYTHON cannot be run; give the path of a Python interpreter with torch"
   local modules=()
   [[ $1 == build ]] || mapfile -t modules < <(sed -n 's/^\([A-Za-z0-9_.-]*\)==.*/\1/p' tools/requirements.txt)
   local lacking
@@ -113,7 +113,7 @@ check_given_python() {
   lacking=${lacking%checked} lacking=${lacking%$'\n'}
   [[ -z $lacking ]] ||
     die "PYTHON=$PYTHON lacks ${lacking//$'\n'/; }" \
-        "install them there (tools/requirements.txt has versions that work), or leave PYTHON unset to use .venv"
+        "install the missing packages (versions that work: tools/requirements.txt), or leave PYTHON unset to use .venv"
 }
 
 make_venv() {
@@ -122,12 +122,12 @@ make_venv() {
   [[ -x .venv/bin/python && -f $stamp && $(<"$stamp") == "$wanted" ]] && return
 
   .venv/bin/python -c 'import pip' 2>/dev/null || python3 -m venv --clear .venv ||
-    die "python3 could not make .venv; remove it, look at the message above and try again"
+    die "python3 could not create .venv (see the message above); remove it and try again"
   local pip=(.venv/bin/python -m pip --disable-pip-version-check --quiet)
   echo "setup: installing $torch_requirement into .venv"
   "${pip[@]}" install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "$torch_requirement" ||
     die "pip could not install $torch_requirement${TORCH_INDEX:+ from $TORCH_INDEX}"
-  # No dependency may bring another torch than the one chosen.
+  # Keep pip from replacing the chosen torch.
   .venv/bin/python -c 'from importlib.metadata import version; print("torch==" + version("torch"))' >.venv/torch.txt
   echo "setup: installing tools/requirements.txt into .venv"
   "${pip[@]}" install -r tools/requirements.txt -c .venv/torch.txt || die "pip could not install tools/requirements.txt"
@@ -135,11 +135,11 @@ make_venv() {
   printf '%s' "$wanted" >"$stamp"
 }
 
-# Installs timm and torchvision beside .venv, without dependencies: tools/requirements.txt has them, and no other torch may come along.
+# Installs timm and torchvision outside .venv and without dependencies, which could replace torch; tools/requirements.txt has those that they need.
 install_clients() {
   local python=${PYTHON:-.venv/bin/python} folder=build/clients minor wanted
   minor=$("$python" -c 'from importlib.metadata import version; print(version("torch").split(".")[1])')
-  wanted="$timm_requirement torchvision==0.$((minor + 15)).* ${TORCH_INDEX:-}"  # torchvision 0.28 is torch 2.13's
+  wanted="$timm_requirement torchvision==0.$((minor + 15)).* ${TORCH_INDEX:-}"  # torchvision 0.28 belongs to torch 2.13
   [[ -f $folder/.prism-setup && $(<"$folder/.prism-setup") == "$wanted" ]] && return
   rm -rf "$folder"
   echo "setup: installing $timm_requirement and torchvision 0.$((minor + 15)) into $folder"
@@ -165,7 +165,7 @@ main() {
   esac
 
   mkdir -p build
-  exec 9>build/.setup.lock  # two makes at once must not fill one .venv
+  exec 9>build/.setup.lock  # so that two makes do not fill one .venv at once
   flock 9
   install_packages "${missing[@]}"
   [[ $purpose != test ]] || install_browser

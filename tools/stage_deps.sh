@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Copies the libraries Prism is compiled with from this Debian machine into .deps, where CMake looks first: headers,
-# libraries and CMake files of a few MiB in all. With that folder the tree builds on a machine without the packages, as
-# long as its compiler and C library are not older:
+# Copies the libraries that Prism needs (headers, libraries and CMake files, a few MiB) from this Debian machine into
+# .deps, where CMake looks first. With that folder the tree builds on a machine without the packages, if the machine's
+# compiler and C library are not older than here:
 #
 #   tools/stage_deps.sh && rsync -a ./ other:prism/ && ssh other 'cd prism && make build PYTHON=python3'
 #
-# Where the copy has no git history, configure with -DPRISM_COMMIT=... so that results name the commit.
+# If the copy has no git history, configure with -DPRISM_COMMIT=... so that results name the commit.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# The name without a version is a link, sometimes an absolute one; what it leads to belongs to it.
+# Copies a library with its versioned files. The unversioned name is a link, sometimes absolute; make it relative.
 copy_shared() {
   cp -a "$1"* "$2/"
   ln -sfn "$(basename "$(readlink "$1")")" "$2/$(basename "$1")"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs every test that needs a GPU from build/release: CTest's label gpu, pytest's mark gpu, then the kernels' own tests under
-# compute-sanitizer, where it is installed. Ends with what each of them summed up. `make test-gpu` builds everything first.
-#   PYTHON=          the interpreter
-#   NO_SANITIZER=1   leaves compute-sanitizer out
+# Runs every test that needs a GPU from build/release: CTest's label gpu, pytest's mark gpu, then the kernel tests under
+# compute-sanitizer, if it is installed. Ends with the summary lines of each. `make test-gpu` builds everything first.
+#   PYTHON=          Python interpreter
+#   NO_SANITIZER=1   skip compute-sanitizer
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 status=0
@@ -19,7 +19,7 @@ mapfile -t files < <(grep -l 'mark\.gpu' tests/python/test_*.py)
 run "${PYTHON:-python3}" -m pytest -m gpu "${files[@]}"
 
 if [[ -z ${NO_SANITIZER:-} ]] && command -v compute-sanitizer >/dev/null; then
-  # Of torch's program only our kernels are checked, each tensor in memory of its own.
+  # Check only our kernels. Without torch's cache each tensor is an allocation of its own, so overruns are found.
   export PYTORCH_NO_CUDA_MEMORY_CACHING=1
   for tool in memcheck racecheck; do
     check=(compute-sanitizer --tool "$tool" --kernel-name kns=prism --error-exitcode 1)

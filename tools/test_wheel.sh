@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds the wheel of prism_optim (tools/make_wheel.sh), installs it into a new environment and runs the Python examples there, away from the sources.
 #
-# The environment sees the packages of the interpreter that the wheel was built with (.venv, or PYTHON=), so that nothing is downloaded;
-# another copy of prism_optim in it does not count. TORCH= installs all of them anew instead, for a torch of the version the wheel was built with:
+# The environment uses the packages of the interpreter that the wheel was built with (.venv or PYTHON=), so that nothing is downloaded;
+# the wheel takes precedence over a prism_optim found there. With TORCH=, all packages are installed instead; it must be the torch version of the wheel:
 #   TORCH=torch==2.13.0 TORCH_INDEX=https://download.pytorch.org/whl/cpu tools/test_wheel.sh
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes finished or running runs of `prism train` as offline runs of Weights & Biases. Needs the Python module wandb, and no account:
+"""Writes runs of `prism train`, finished or not, as offline runs of Weights & Biases. Needs the Python module wandb, but no account:
 
-    python tools/wandb_offline.py runs/a runs/b --project prism      # writes runs/a/wandb/offline-run-…, and prints it
-    wandb sync runs/a/wandb/offline-run-*                            # uploads it, when you want to
+    python tools/wandb_offline.py runs/a runs/b --project prism      # writes runs/a/wandb/offline-run-… and prints its path
+    wandb sync runs/a/wandb/offline-run-*                            # uploads it
 
-Written again, a run keeps its id, so that a later upload continues it.
+A run that is written again keeps its id, so a later upload continues it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 
 def flattened(line: dict[str, Any]) -> dict[str, float]:
-    """The numbers of a line of metrics.jsonl; {"norms": {"q_proj": {"G": 1}}} becomes "norms/q_proj/G"."""
+    """Returns the numbers in a line of metrics.jsonl; {"norms": {"q_proj": {"G": 1}}} becomes "norms/q_proj/G"."""
     found: dict[str, float] = {}
     for key, value in line.items():
         if isinstance(value, dict):
@@ -54,11 +54,11 @@ def main() -> int:
     try:
         import wandb  # noqa: F401
     except ImportError:
-        print("wandb_offline: expected the Python module wandb, got none; install it with: pip install wandb", file=sys.stderr)
+        print("wandb_offline: the Python module wandb is missing; install it with: pip install wandb", file=sys.stderr)
         return 2
     for run in arguments.runs:
         if not (run / "metrics.jsonl").exists() or not (run / "config.toml").exists():
-            print(f"wandb_offline: {run}: expected the folder of a run, with config.toml and metrics.jsonl", file=sys.stderr)
+            print(f"wandb_offline: {run}: expected a run folder with config.toml and metrics.jsonl", file=sys.stderr)
             return 2
         print(export(run, arguments.project))
     return 0

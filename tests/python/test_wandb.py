@@ -62,7 +62,7 @@ def test_what_is_missing_is_named(tmp_path):
     (tmp_path / "wandb.py").write_text("raise ImportError")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     result = subprocess.run([sys.executable, SCRIPT, tmp_path], capture_output=True, text=True, check=False, env=environment)
-    assert result.returncode == 2 and "expected the Python module wandb" in result.stderr, result.stderr
+    assert result.returncode == 2 and "the Python module wandb is missing" in result.stderr, result.stderr
     (tmp_path / "wandb.py").write_text("")
     result = subprocess.run([sys.executable, SCRIPT, tmp_path], capture_output=True, text=True, check=False, env=environment)
-    assert result.returncode == 2 and "expected the folder of a run" in result.stderr, result.stderr
+    assert result.returncode == 2 and "expected a run folder" in result.stderr, result.stderr
