@@ -1,11 +1,11 @@
 # `make` or `make help` lists the targets. Variables:
-#   PYTHON=        interpreter that already has torch 2.11-2.15, instead of .venv
+#   PYTHON=        interpreter that already has torch 2.11-2.15, used instead of .venv
 #   TORCH=         torch requirement for .venv, e.g. TORCH=torch==2.12.1
-#   TORCH_INDEX=   package index for it, e.g. the one with CPU builds
-#   JOBS=          compile jobs at a time
-#   CI=true        warnings are errors
-#   MINUTES=       how long `make endure` takes (60)
-#   DEVICE=        where it trains: cpu or cuda
+#   TORCH_INDEX=   package index for that torch, e.g. the one with CPU builds
+#   JOBS=          number of parallel compile jobs
+#   CI=true        treat warnings as errors
+#   MINUTES=       duration of `make endure` (60)
+#   DEVICE=        device of `make endure`: cpu or cuda
 
 PRESET := $(if $(filter true 1,$(CI)),ci,release)
 PY := $(if $(PYTHON),$(PYTHON),.venv/bin/python)
@@ -14,10 +14,10 @@ export PYTHON TORCH TORCH_INDEX JOBS
 CONFIGURE = cmake -DPRISM_PYTHON="$(PYTHON)" --log-level=WARNING --preset
 BUILD = cmake --build $(if $(JOBS),--parallel $(JOBS)) --preset
 
-# Some virtual machines claim AMX and trap when oneDNN uses it for bfloat16, so the tests stay below it.
+# Some virtual machines announce AMX but trap when oneDNN uses it for bfloat16, so the tests do without.
 test test-clients test-sanitize test-thread endure: export ONEDNN_MAX_CPU_ISA = AVX512_CORE_BF16
 
-# The targets share build folders, and Ninja keeps all cores busy by itself.
+# The targets share build folders. Ninja keeps all cores busy on its own.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 .PHONY: help setup build test test-clients test-sanitize test-thread test-gpu test-wheel wheel fuzz endure demo bench format lint clean
@@ -25,15 +25,15 @@ test test-clients test-sanitize test-thread endure: export ONEDNN_MAX_CPU_ISA = 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
-setup:  ## install packages and make .venv, as far as they are missing
+setup:  ## install missing packages and create .venv
 	@tools/setup.sh test
 
-build:  ## compile the library and the programs into build/release
+build:  ## compile the library, the program and the Python package into build/release
 	@tools/setup.sh build
 	@$(CONFIGURE) $(PRESET)
 	@$(BUILD) $(PRESET)
 
-test: setup  ## run all tests, the C++ ones and then the Python ones
+test: setup  ## run the C++ tests, then the Python tests
 	@$(CONFIGURE) $(PRESET)
 	@$(BUILD) $(PRESET)-tests
 	@status=0; ctest --preset $(PRESET) || status=1; PYTHONPATH="$(CURDIR)/build/release/python" "$(PY)" -m pytest || status=1; exit $$status
@@ -44,7 +44,7 @@ test-clients:  ## train tiny models in nanoGPT's loop, Trainer, accelerate, Ligh
 	@$(BUILD) $(PRESET) --target prism_python
 	@PYTHONPATH="$(CURDIR)/build/release/python:$(CURDIR)/build/clients" "$(PY)" -m pytest tests/python/clients
 
-test-gpu:  ## run the tests that need a GPU, and the kernels' own under compute-sanitizer
+test-gpu:  ## run the tests that need a GPU, then the kernel tests under compute-sanitizer
 	@tools/setup.sh build
 	@$(CONFIGURE) release -DPRISM_CUDA=ON
 	@$(BUILD) release-gpu
@@ -68,7 +68,7 @@ endure:  ## kill, starve and damage training runs for MINUTES= (60) minutes; DEV
 	@$(BUILD) $(PRESET)-endure
 	@"$(PY)" tests/endure/run.py --minutes $(or $(MINUTES),60) --device $(or $(DEVICE),cpu)
 
-wheel:  ## build the wheel of prism_optim into dist, for the torch of .venv
+wheel:  ## build the wheel of prism_optim for the torch of .venv into dist
 	@tools/setup.sh build
 	@PYTHON="$(PY)" tools/make_wheel.sh
 
@@ -76,26 +76,26 @@ test-wheel:  ## build the wheel, install it into a new environment and run the P
 	@tools/setup.sh test
 	@PYTHON="$(PY)" tools/test_wheel.sh
 
-fuzz:  ## feed each reader of files broken ones for a minute, under the sanitizers
+fuzz:  ## fuzz each file reader for a minute under the sanitizers
 	@tools/setup.sh build
 	@tools/setup.sh fuzz
 	@tests/fuzz/run.sh
 
-demo: build  ## compare AdamW, Muon and PRISM on a small language model; the page is runs/demo/report.html
+demo: build  ## compare AdamW, Muon and PRISM on a small language model; writes runs/demo/report.html
 	@build/release/prism compare --config configs/demo.toml --out runs/demo
 
-bench: build  ## time optimizer and training steps of Prism beside torch's
+bench: build  ## time optimizer steps and training steps of Prism and of torch
 	@PYTHON="$(PY)" bench/run.sh
 
-format:  ## lay out all C++ and JavaScript sources with clang-format
+format:  ## format all C++ and JavaScript sources with clang-format
 	@tools/setup.sh lint
 	@tools/lint.sh format
 
-lint:  ## check layout, clang-tidy's warnings and the types of the Python code
+lint:  ## check format, clang-tidy's warnings and the types of the Python code
 	@tools/setup.sh build
 	@tools/setup.sh lint
 	@$(CONFIGURE) lint
 	@PYTHON="$(PY)" tools/lint.sh check
 
-clean:  ## remove what was built; .venv stays
+clean:  ## remove the build folder; keep .venv
 	@rm -rf build

@@ -1,7 +1,7 @@
 # Finds the Arrow C++ library inside the Python package pyarrow and defines the imported target PyArrow::parquet.
 #
-# Looked for in the interpreter named by PRISM_PYTHON, without importing it into the build: the wheel holds the headers in
-# include/ and libraries whose names carry the version, libarrow.so.2600 for Arrow 26.0.
+# Searches the packages of the interpreter PRISM_PYTHON without importing pyarrow. The wheel has headers in include/ and
+# libraries with the version in their names: libarrow.so.2600 for Arrow 26.0.
 
 include(FindPackageHandleStandardArgs)
 

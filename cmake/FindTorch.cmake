@@ -1,11 +1,11 @@
-# Finds LibTorch and defines the imported targets Torch::torch (also in TORCH_LIBRARIES) and Torch::openmp, Torch_VERSION and
-# Torch_PREFIX.
+# Finds LibTorch. Defines the imported targets Torch::torch (also in TORCH_LIBRARIES) and Torch::openmp, and the variables
+# Torch_VERSION and Torch_PREFIX.
 #
-# Looked for in CMAKE_PREFIX_PATH (an unpacked LibTorch, or torch.utils.cmake_prefix_path), then in the interpreter
-# named by PRISM_PYTHON. If the project has already called torch's own find_package, its target `torch` is used.
+# Searches CMAKE_PREFIX_PATH (an unpacked LibTorch, or torch.utils.cmake_prefix_path), then the packages of the interpreter
+# PRISM_PYTHON. If the project has already found torch with torch's own package, uses its target `torch`.
 #
-# Torch's own TorchConfig.cmake is not used: with a CUDA wheel it stops without a CUDA compiler, which C++ code that only
-# calls ATen does not need, and it changes flags for the whole project.
+# Does not use torch's TorchConfig.cmake: with a CUDA wheel it requires a CUDA compiler, which C++ code that only calls
+# ATen does not need, and it changes flags for the whole project.
 
 include(FindPackageHandleStandardArgs)
 
@@ -65,7 +65,7 @@ if(Torch_FOUND AND NOT TARGET Torch::torch)
       add_library(Torch::${_library} SHARED IMPORTED)
       set_property(TARGET Torch::${_library} PROPERTY IMPORTED_LOCATION "${_torch_${_library}}")
     endforeach()
-    # libtorch.so defines nothing; it must be kept all the same, for it loads the CUDA backend where there is one.
+    # libtorch.so defines no symbols, but it loads the CUDA backend, so the linker must keep it.
     set_target_properties(Torch::torch PROPERTIES
       INTERFACE_COMPILE_FEATURES cxx_std_20
       INTERFACE_INCLUDE_DIRECTORIES "${_torch_include};${_torch_include}/torch/csrc/api/include"
@@ -77,7 +77,7 @@ if(NOT TARGET torch)
   set(TORCH_LIBRARIES Torch::torch)
 endif()
 
-# The OpenMP runtime: torch's own copy where it brings one, for a program must not run two.
+# The OpenMP runtime: torch's copy if it has one, since a program must not load two.
 if(Torch_FOUND AND NOT TARGET Torch::openmp)
   add_library(Torch::openmp INTERFACE IMPORTED)
   file(GLOB _torch_gomp "${_torch_include}/../lib/libgomp*.so*")

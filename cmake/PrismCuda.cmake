@@ -1,7 +1,7 @@
-# Decides whether the CUDA kernels are compiled: PRISM_WITH_CUDA.
-#   AUTO  where a CUDA compiler is found and torch has a CUDA backend
-#   ON    always; without a compiler that is an error
-#   OFF   never: no CUDA symbol enters the library
+# Sets PRISM_WITH_CUDA, which says whether the CUDA kernels are compiled, from PRISM_CUDA:
+#   AUTO  compile them if a CUDA compiler is found and torch has a CUDA backend
+#   ON    compile them; fail without a CUDA compiler
+#   OFF   do not; the library has no CUDA symbols
 
 set_property(CACHE PRISM_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(NOT PRISM_CUDA MATCHES "^(AUTO|ON|OFF)$")
@@ -20,6 +20,6 @@ if(PRISM_CUDA STREQUAL "ON" OR (PRISM_CUDA STREQUAL "AUTO" AND EXISTS "${Torch_P
     endif()
     enable_language(CUDA)
   elseif(PRISM_CUDA STREQUAL "ON")
-    message(FATAL_ERROR "PRISM_CUDA is ON, but no CUDA compiler was found; name it with -DCMAKE_CUDA_COMPILER=/path/to/nvcc")
+    message(FATAL_ERROR "PRISM_CUDA is ON, but no CUDA compiler was found; set -DCMAKE_CUDA_COMPILER=/path/to/nvcc")
   endif()
 endif()

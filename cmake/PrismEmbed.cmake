@@ -1,5 +1,5 @@
 # prism_embed(<out.cpp> HEADER <header> NAMESPACE <namespace> FUNCTION <name> FOLDER <folder> FILES <file>...)
-# Makes a source file with the bytes that the files of the folder have at build time.
+# Generates, at build time, a source file that contains the bytes of the files (embed_files.cmake).
 set(PRISM_EMBED_SCRIPT "${CMAKE_CURRENT_LIST_DIR}/embed_files.cmake")
 function(prism_embed out)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "HEADER;NAMESPACE;FUNCTION;FOLDER" "FILES")

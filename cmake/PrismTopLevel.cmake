@@ -14,7 +14,7 @@ elseif(PRISM_PYTHON MATCHES "/")  # a bare name is looked up in PATH
   cmake_path(ABSOLUTE_PATH PRISM_PYTHON BASE_DIRECTORY "${PROJECT_SOURCE_DIR}")
 endif()
 
-# Filled by tools/stage_deps.sh for machines without the Debian packages.
+# Libraries from tools/stage_deps.sh, for machines without the Debian packages.
 if(EXISTS "${PROJECT_SOURCE_DIR}/.deps")
   list(PREPEND CMAKE_PREFIX_PATH "${PROJECT_SOURCE_DIR}/.deps")
 endif()
@@ -24,6 +24,6 @@ if(PRISM_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${PRISM_CCACHE}")
 endif()
 
-# An installed program finds torch's libraries where it found them when it was built.
+# An installed program looks for torch's libraries where they were at build time.
 set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
