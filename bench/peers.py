@@ -1,11 +1,11 @@
-"""Prism beside the peers that are installed, in one run: optimizer steps, or whole training steps.
+"""Times optimizer steps or training steps of Prism and of the installed peers in one run.
 
 `python bench/peers.py [optimizer] [options]` and `python bench/peers.py train [options]` take the options of `prism bench optimizer` and
-`prism bench train` (--help lists them), which measure Prism and print the table, and ask this script for the rest:
+`prism bench train` (--help lists them). Those commands measure Prism, print the table, and ask this script for the peers:
   optimizer   prism_optim from Python, torch's optimizers, and on a GPU Muon with a compiled Newton-Schulz iteration, `dion` and
               `gram_newton_schulz`; eager and, on a GPU, replayed from a CUDA graph where the optimizer allows it
   train       the same model in PyTorch (bench/twin.py), compiled on a GPU and eager elsewhere, with torch's fused AdamW and prism_optim
-Compare figures only within one run. PRISM= names another program than build/release/prism.
+Compare numbers only within one run. PRISM= names the program to run instead of build/release/prism.
 """
 
 import importlib
@@ -18,14 +18,14 @@ import statistics
 import sys
 import time
 
-SERVE = "--serve"  # spoken to by the program, in the lines that prism/bench/peers.h describes
+SERVE = "--serve"  # the program talks to this script through the protocol in prism/bench/peers.h
 
 
 def start_program():
     root = pathlib.Path(__file__).resolve().parents[1]
     program = os.environ.get("PRISM", str(root / "build/release/prism"))
     if not os.access(program, os.X_OK):
-        raise SystemExit(f"{program} is not there: build it (make build), or name it with PRISM=")
+        raise SystemExit(f"{program} not found; build it with make build, or name another with PRISM=")
     package = pathlib.Path(program).parent / "python"  # prism_optim of the same build
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
     options = sys.argv[1:]
@@ -59,7 +59,7 @@ def newton_schulz(X):
 
 
 class BatchedMuon:
-    """Muon over stacks of equally shaped matrices with a compiled Newton-Schulz iteration, as fast implementations in plain PyTorch do it."""
+    """Muon on stacks of equally shaped matrices with a compiled Newton-Schulz iteration, as in fast implementations in plain PyTorch."""
 
     def __init__(self, params, lr=0.02, momentum=0.95):
         self.lr, self.momentum = lr, momentum
@@ -79,7 +79,7 @@ class BatchedMuon:
 
 
 def from_prism(name, **options):
-    """One of prism_optim's, with a fixed part of its options."""
+    """Returns a maker of one of prism_optim's optimizers with these options."""
     return lambda params, capturable: getattr(importlib.import_module("prism_optim"), name)(params, capturable=capturable, **options)
 
 
@@ -95,7 +95,7 @@ def fused_adamw(params, capturable):
     return torch.optim.AdamW(params, lr=0.005, fused=True, capturable=capturable)
 
 
-# Of each: what makes it, and which optimizer of `prism bench optimizer` does the same work.
+# For each peer: the function that makes it, and the optimizer of `prism bench optimizer` that does the same work.
 PEERS = {
     "prism_optim_prism_minimax9": (from_prism("Prism", coefficients="minimax9"), "prism_minimax9"),
     "prism_optim_muon_minimax9": (from_prism("Muon", coefficients="minimax9"), "muon_minimax9"),
@@ -121,7 +121,7 @@ def make_params(shapes, device):
 
 
 def timed(function, device, repeats):
-    """Median milliseconds of one call; on a GPU each between two events, and calls not waited for in between."""
+    """Returns the median milliseconds of one call. On a GPU, each call is timed by two events, without synchronizing between calls."""
     if device == "cpu":
         times = []
         for _ in range(repeats):
@@ -139,7 +139,7 @@ def timed(function, device, repeats):
 
 
 def captured(optimizer):
-    """The step as a CUDA graph; None where it cannot be captured."""
+    """Returns the step as a CUDA graph, or None if it cannot be captured."""
     graph = torch.cuda.CUDAGraph()
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -150,7 +150,7 @@ def captured(optimizer):
         torch.cuda.current_stream().wait_stream(stream)
         with torch.cuda.graph(graph):
             optimizer.step()
-    except Exception:  # whatever a peer raises in capture
+    except Exception:  # peers raise many types during capture
         torch.cuda.synchronize()
         return None
     return graph
@@ -180,7 +180,7 @@ def measure(make, params, device, repeats):
 
 
 def optimizer_answers(job):
-    """What each answer is called, what it always says, and how the rest is measured."""
+    """Yields the name of each peer and a function that measures it."""
     device, on_gpu = job["device"], job["device"] != "cpu"
     params, rest = make_params(job["matrices"], device), make_params(job["rest"], device)
     for name, (make, like) in PEERS.items():
@@ -222,7 +222,7 @@ def answers(job):
             yield {"name": name} | measured()
         except ImportError as problem:
             yield {"name": name, "missing": f"{problem.name} is not installed"}
-        except Exception as problem:  # a peer that fails must not take the others with it
+        except Exception as problem:  # a peer that fails must not stop the others
             yield {"name": name, "missing": (str(problem) or type(problem).__name__).splitlines()[0][:100]}
         if on_gpu:
             torch.cuda.empty_cache()
@@ -232,7 +232,7 @@ def serve():
     def say(line):
         print(json.dumps(line), file=answer_to, flush=True)
 
-    answer_to, sys.stdout = sys.stdout, sys.stderr  # what libraries print is no answer
+    answer_to, sys.stdout = sys.stdout, sys.stderr  # keep what libraries print out of the answers
     say({"names": list(PEERS)})
     for job in sys.stdin:
         for answer in answers(json.loads(job)):

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Encoding and training beside the `tokenizers` package, one thread each, in one run.
+"""Times encoding and training against the `tokenizers` package, with one thread each, in one run.
 
 Usage: bench/tokenizer.py [--text FILE] [--tokenizer FILE] [--megabytes N] [--vocabulary N] [--rounds N]
 
-Without --text the Python sources of the torch wheel are encoded and learned from; a text file is cut into documents at
-lines that hold only <|endoftext|>. Without --tokenizer the vocabulary that was just trained is used. All times are
-processor seconds, the best of the rounds, so that other work on the machine counts little. The ids are compared too.
-Build the tests first (make test); PRISM_BUILD_DIR names another folder than build/release.
+Without --text, the text is the Python sources of the torch wheel. A text file is split into documents at lines that hold
+only <|endoftext|>. Without --tokenizer, encoding uses the vocabulary just trained. Times are processor seconds, the best
+of the rounds, so that other work on the machine matters little. The ids are compared too.
+Build the tests first (make test). PRISM_BUILD_DIR names the build folder (default build/release).
 """
 
 import argparse
@@ -33,7 +33,7 @@ def documents_of(path, limit):
             return file.read(limit).split("\n<|endoftext|>\n")
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
-        raise SystemExit("torch is not installed here: name a text with --text")
+        raise SystemExit("torch is not installed; give a text with --text")
     result, size = [], 0
     for source in sorted(pathlib.Path(spec.origin).parent.rglob("*.py")):
         result.append(source.read_text(errors="replace"))
@@ -59,7 +59,7 @@ def processor_seconds(action):
 
 
 def their_trainer(documents, ours, vocabulary):
-    """A tokenizer like ours in all but the vocabulary, trained on the documents."""
+    """Trains a tokenizer with the rules of ours on the documents."""
     parts = json.loads(ours.read_text())["pre_tokenizer"]["pretokenizers"]
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
@@ -101,7 +101,7 @@ def main():
             theirs, trained = processor_seconds(lambda: their_trainer(documents, path, options.vocabulary))
             same = json.loads(trained.to_str())["model"]["merges"] == json.loads(path.read_text())["model"]["merges"]
             report("train", megabytes, ours, theirs)
-            print(f"         the same {len(json.loads(path.read_text())['model']['merges'])} merges: {same}")
+            print(f"         same {len(json.loads(path.read_text())['model']['merges'])} merges: {same}")
 
         lines = run_tool("time", path, options.rounds, documents=documents)[0].split("\n")[: options.rounds]
         package = Tokenizer.from_file(str(path))
@@ -109,7 +109,7 @@ def main():
         rounds = [processor_seconds(encode) for _ in range(options.rounds)]
         report("encode", megabytes, min(float(line.split()[0]) for line in lines), min(seconds for seconds, _ in rounds))
         count = sum(len(e.ids) for e in rounds[-1][1])
-        print(f"         {count} ids there, {lines[-1].split()[1]} here")
+        print(f"         ids: prism {lines[-1].split()[1]}, tokenizers {count}")
 
 
 if __name__ == "__main__":

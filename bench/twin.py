@@ -1,4 +1,4 @@
-"""The model of prism/model in plain PyTorch, and one whole training step of it: what bench/peers.py measures `prism bench train` against."""
+"""The model of prism/model in plain PyTorch and its training step, which bench/peers.py times beside `prism bench train`."""
 
 import importlib
 import itertools
@@ -79,7 +79,7 @@ OPTIMIZERS = {"adamw": fused_adamw, "prism_minimax9": prism_minimax9}
 
 
 def training_step(job, make_optimizer, compiled):
-    """A function that does one whole step, forward, backward, clipping and optimizer, and returns the loss without waiting for it."""
+    """Returns a function that runs forward, backward, clipping and optimizer, and returns the loss without synchronizing."""
     torch.manual_seed(0)
     device = torch.device(job["device"])
     model = Twin(job).to(device)

@@ -1,5 +1,5 @@
-// AdamW, Muon and PRISM fit the same small network to noisy labels: same start, same batches, the same grid of learning
-// rates for each. The hidden matrices are optimized by the method named, biases and the output layer by AdamW.
+// Trains the same small network on noisy labels with AdamW, Muon and PRISM: same start, same batches, same grid of
+// learning rates. Each method optimizes the hidden matrices; AdamW optimizes biases and the output layer.
 
 #include <prism/prism.h>
 #include <torch/torch.h>
@@ -13,7 +13,7 @@
 namespace {
 
 constexpr int64_t kInputs = 64, kWidth = 128, kOutputs = 16, kBatch = 64, kSteps = 400;
-constexpr double kLabelNoise = 1.0;  // standard deviation; the teacher's own outputs have about 1
+constexpr double kLabelNoise = 1.0;  // standard deviation; that of the teacher's outputs is about 1
 
 torch::nn::Sequential make_network() {
   return torch::nn::Sequential({{"in", torch::nn::Linear(kInputs, kWidth).ptr()},
@@ -96,6 +96,6 @@ int main() {
     }
     std::printf(" %7.4f  %.2f ms\n", best, milliseconds);
   }
-  std::printf("\nA network this small shows that it works, not which optimizer is better on yours.\n");
+  std::printf("\nA network this small shows that the optimizers work, not which is best for yours.\n");
   return 0;
 }

@@ -1,4 +1,4 @@
-"""A small network with FSDP2 on several processes: who shapes each matrix is shown first, and the state is saved at the end.
+"""Trains a small network with FSDP2 on several processes. Prints which process shapes each matrix, and saves the state at the end.
 
     torchrun --nproc-per-node 2 examples/fsdp2.py
     torchrun --nproc-per-node 8 examples/fsdp2.py --device cuda --width 4096 --layers 24 --steps 20
@@ -49,7 +49,7 @@ for step in range(arguments.steps):
     spent += time.perf_counter() - begin
     optimizer.zero_grad()
     if rank == 0 and step in (0, arguments.steps - 1):
-        print(f"step {step:3}  loss {loss.item():.4f}  {1000 * spent / (step + 1):.1f} ms a step of the optimizer")
+        print(f"step {step:3}  loss {loss.item():.4f}  {1000 * spent / (step + 1):.1f} ms per optimizer step")
 
 with tempfile.TemporaryDirectory() as folder:
     folders = [folder]

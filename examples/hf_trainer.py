@@ -1,4 +1,4 @@
-"""A tiny Qwen2 trained by Hugging Face's Trainer with PRISM, passed through `optimizers=`.
+"""Trains a tiny Qwen2 with Hugging Face's Trainer and PRISM, passed through `optimizers=`.
 
     python examples/hf_trainer.py
 """

@@ -1,4 +1,4 @@
-"""PRISM in PyTorch Lightning: `configure_optimizers` returns one Mixed and any scheduler.
+"""Uses PRISM in PyTorch Lightning: `configure_optimizers` returns one Mixed and any scheduler.
 
     pip install lightning
     python examples/lightning_module.py

@@ -1,4 +1,4 @@
-"""A small network fitted in a plain PyTorch loop: routing shown first, spectra after the last step.
+"""Trains a small network in a plain PyTorch loop. Prints the routing first and the spectra after the last step.
 
     python examples/plain_loop.py
 """

@@ -1,4 +1,4 @@
-"""An AdamW script: this one. `git apply examples/switch_to_prism.diff` turns it into a PRISM script by changing two lines.
+"""Trains a small network with AdamW. `git apply examples/switch_to_prism.diff` switches it to PRISM by changing two lines.
 
     python examples/switch_adamw.py
 """
