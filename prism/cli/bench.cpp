@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "prism/bench/optimizers.h"
 #include "prism/bench/shapes.h"
 #include "prism/cli/console.h"
 #include "prism/cli/options.h"
@@ -14,17 +15,11 @@ namespace prism::cli {
 
 void BenchOptions::attach_models(CLI::App& app) {
   add_names(app, "--model", models, bench::shape_set_names(),
-            "Whose shapes: demo, 22m, 124m, 1b, wide, experts, odd\n(default 22m, on a GPU 22m and 1b)");
-}
-
-void BenchOptions::attach_device(CLI::App& app) {
-  app.add_option("--device", device, "auto, cpu, cuda or cuda:N; auto: the first GPU, if any")
-      ->type_name("DEVICE")
-      ->capture_default_str();
+            "Models whose shapes to use: demo, 22m, 124m, 1b, wide,\nexperts, odd (default 22m; on a GPU 22m and 1b)");
 }
 
 void BenchOptions::attach_json(CLI::App& app) {
-  app.add_option("--json", json, "Add the figures to this file, or begin it")->type_name("FILE.json");
+  app.add_option("--json", json, "Add the results to this file, or create it")->type_name("FILE.json");
 }
 
 std::vector<std::string> BenchOptions::models_for(at::Device on) const {
@@ -49,6 +44,12 @@ std::string title_of(const bench::ShapeSet& set) {
                      static_cast<double>(set.elements()) / 1e6);
 }
 
+std::vector<std::string> optimizer_names() {
+  std::vector<std::string> names;
+  for (const auto& entrant : bench::entrants()) names.push_back(entrant.name);
+  return names;
+}
+
 std::string profile_table(const bench::Profile& profile, at::Device device, size_t most) {
   using enum report::Align;
   report::TextTable table(
@@ -71,8 +72,8 @@ std::string profile_table(const bench::Profile& profile, at::Device device, size
 }
 
 Command bench_command() {
-  return {"bench", "Time optimizers, their kernels and training steps on this machine",
-          "prism bench optimizer --model 22m", [](CLI::App& app) {
+  return {"bench", "Time optimizers, their kernels and training steps", "prism bench optimizer --model 22m",
+          [](CLI::App& app) {
             return attach_commands(app, {bench_optimizer_command(), bench_kernels_command(), bench_train_command()});
           }};
 }

@@ -103,10 +103,9 @@ int bench_kernels(const KernelsOptions& options) {
 Action attach(CLI::App& app) {
   auto options = std::make_shared<KernelsOptions>();
   options->attach_models(app);
-  std::vector<std::string> names;
-  for (const auto& entrant : bench::entrants()) names.push_back(entrant.name);
-  add_name(app, "--optimizer", options->optimizer, names, "Whose step, as in prism bench optimizer");
-  options->attach_device(app);
+  add_name(app, "--optimizer", options->optimizer, optimizer_names(),
+           "Optimizer to profile; names as in prism bench\noptimizer");
+  add_device(app, options->device);
   options->attach_json(app);
   return [options] { return bench_kernels(*options); };
 }
@@ -114,7 +113,7 @@ Action attach(CLI::App& app) {
 }  // namespace
 
 Command bench_kernels_command() {
-  return {"kernels", "Where one optimizer step spends its time: a roofline of its kernels",
+  return {"kernels", "Profile one optimizer step: time and roofline of each kernel",
           "prism bench kernels --model 1b\nprism bench kernels --optimizer muon --device cpu", attach};
 }
 

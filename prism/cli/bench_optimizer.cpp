@@ -23,7 +23,7 @@ namespace {
 struct OptimizerOptions : BenchOptions {
   std::vector<std::string> only;
   std::string peers, page;
-  int64_t repeats = 0;  // as suits the device
+  int64_t repeats = 0;  // 0: the device's default
 };
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
@@ -31,13 +31,12 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 }
 
 void check_names(const std::vector<std::string>& only, const std::vector<std::string>& peers) {
-  std::vector<std::string> known;
-  for (const auto& entrant : bench::entrants()) known.push_back(entrant.name);
+  auto known = optimizer_names();
   known.insert(known.end(), peers.begin(), peers.end());
   for (const auto& name : only) {
     if (contains(known, name)) continue;
     const auto nearest = io::nearest_word(name, known);
-    throw Error(fmt::format("--only: no optimizer '{}'{}; there are {}", name,
+    throw Error(fmt::format("--only: unknown optimizer '{}'{}; expected some of {}", name,
                             nearest.empty() ? "" : fmt::format(" (did you mean '{}'?)", nearest),
                             fmt::join(known, ", ")));
   }
@@ -126,28 +125,26 @@ int bench_optimizer(const OptimizerOptions& options) {
 Action attach(CLI::App& app) {
   auto options = std::make_shared<OptimizerOptions>();
   options->attach_models(app);
-  options->attach_device(app);
-  app.add_option("--only", options->only,
-                 "Measure these alone; also optimizers that are not usually\nmeasured (soap, ssd, …)")
+  add_device(app, options->device);
+  app.add_option("--only", options->only, "Measure only these; more optimizers are available here\n(soap, ssd, …)")
       ->type_name("NAME")
       ->delimiter(',')
       ->expected(1, -1);
-  add_integer(app, "--repeats", options->repeats, "Steps of which the median is taken\n(default 5, on a GPU 30)", 1)
+  add_integer(app, "--repeats", options->repeats, "Steps to take the median of\n(default 5; on a GPU 30)", 1)
       ->default_str("");
-  app.add_option("--peers", options->peers,
-                 "Measure the optimizers of this program in the same run\n(bench/peers.py calls this command so)")
+  app.add_option("--peers", options->peers, "Also measure the optimizers of this program\n(bench/peers.py sets it)")
       ->type_name("COMMAND");
   options->attach_json(app);
-  app.add_option("--page", options->page, "Write bars as a page")->type_name("FILE.html");
+  app.add_option("--page", options->page, "Write a bar chart as an HTML page")->type_name("FILE.html");
   return [options] { return bench_optimizer(*options); };
 }
 
 }  // namespace
 
 Command bench_optimizer_command() {
-  return {"optimizer", "Whole optimizer steps over all hidden matrices of a model",
+  return {"optimizer", "Time optimizer steps over all hidden matrices of a model",
           "prism bench optimizer --model 22m --json results.json --page results.html\n"
-          "python bench/peers.py --model 22m 1b          # the same beside torch's and others",
+          "python bench/peers.py --model 22m 1b          # with torch's and other optimizers",
           attach};
 }
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kMostLines = 25;
 
-// Sizes that are not given suit the device.
+// Sizes left at 0 or "" take the device's defaults.
 struct TrainOptions : BenchOptions {
   bench::TrainingOptions training{.preset = "", .vocab = 0, .batch = 0, .context = 0};
   std::vector<std::string> optimizers;
@@ -96,28 +96,28 @@ int bench_train(const TrainOptions& options) {
 Action attach(CLI::App& app) {
   auto options = std::make_shared<TrainOptions>();
   auto& training = options->training;
-  add_name(app, "--preset", training.preset, model::preset_names(), "Model (default 22m, on the CPU demo)")
+  add_name(app, "--preset", training.preset, model::preset_names(), "Model (default 22m; on the CPU demo)")
       ->default_str("");
   const auto size = [&](const char* name, int64_t& value, const char* doc) {
     add_integer(app, name, value, doc, 1)->default_str("");
   };
-  size("--vocab", training.vocab, "Size of the vocabulary (default 16384, on the CPU 4096)");
-  size("--batch", training.batch, "Sequences of a step (default 32, on the CPU 16)");
-  size("--context", training.context, "Tokens of a sequence (default 2048, on the CPU 128)");
+  size("--vocab", training.vocab, "Vocabulary size (default 16384; on the CPU 4096)");
+  size("--batch", training.batch, "Sequences per step (default 32; on the CPU 16)");
+  size("--context", training.context, "Tokens per sequence (default 2048; on the CPU 128)");
   std::vector<std::string> names;
   for (const auto& entrant : bench::entrants()) {
     if (!entrant.rest) names.push_back(entrant.name);
   }
   add_names(app, "--optimizer", options->optimizers, names,
-            "Of the hidden matrices, as in prism bench optimizer;\nAdamW takes the rest (default prism_minimax9)");
-  add_integer(app, "--steps", training.steps, "Steps of which the medians are taken", 1);
-  app.add_flag("--recompute", training.recompute, "Compute activations again in the backward pass");
-  app.add_flag("--no-graph", options->no_graph, "Launch every kernel anew instead of replaying a CUDA graph");
-  options->attach_device(app);
-  app.add_flag("--profile", options->profile, "Show the kernels or operators of one step more");
-  app.add_option(
-         "--peers", options->peers,
-         "Measure the training steps of this program in the same run\n(bench/peers.py train calls this command so)")
+            "Optimizers of the hidden matrices; names as in prism\nbench optimizer. AdamW takes the rest\n(default "
+            "prism_minimax9)");
+  add_integer(app, "--steps", training.steps, "Steps to take the median of", 1);
+  app.add_flag("--recompute", training.recompute, "Recompute activations in the backward pass");
+  app.add_flag("--no-graph", options->no_graph, "Launch each kernel instead of replaying a CUDA graph");
+  add_device(app, options->device);
+  app.add_flag("--profile", options->profile, "Also profile one step: its kernels or operators");
+  app.add_option("--peers", options->peers,
+                 "Also measure the training steps of this program\n(bench/peers.py train sets it)")
       ->type_name("COMMAND");
   options->attach_json(app);
   return [options] { return bench_train(*options); };
@@ -126,10 +126,10 @@ Action attach(CLI::App& app) {
 }  // namespace
 
 Command bench_train_command() {
-  return {"train", "Whole training steps on random tokens: tokens/s, memory, the optimizer's share",
+  return {"train", "Time training steps on random tokens: speed, memory, optimizer's share",
           "prism bench train --preset 22m --optimizer prism muon adamw\n"
           "prism bench train --device cpu --profile\n"
-          "python bench/peers.py train --preset 22m      # beside the same model in PyTorch",
+          "python bench/peers.py train --preset 22m      # with the same model in PyTorch",
           attach};
 }
 

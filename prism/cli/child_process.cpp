@@ -26,7 +26,7 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 }  // namespace
 
 ChildProcess::ChildProcess(const std::vector<std::string>& arguments, const Options& options) {
-  std::vector<std::string> words{"prism"}, variables = options.environment;  // of equal names the first counts
+  std::vector<std::string> words{"prism"}, variables = options.environment;  // getenv finds the first of equal names
   words.insert(words.end(), arguments.begin(), arguments.end());
   for (char** variable = environ; *variable != nullptr; ++variable) variables.emplace_back(*variable);
   const auto argv = pointers(words), envp = pointers(variables);
@@ -34,8 +34,8 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments, const Opti
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) io::throw_system_error("make a pipe to", kProgram, errno);
   pid_ = ::fork();
-  if (pid_ == 0) {    // between fork and exec, only calls that are safe in a copy of one thread
-    ::setpgid(0, 0);  // Ctrl-C reaches the parent alone
+  if (pid_ == 0) {    // between fork and exec, only async-signal-safe calls
+    ::setpgid(0, 0);  // Ctrl-C reaches only the parent
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     ::dup2(ends[1], STDOUT_FILENO);
     ::dup2(options.errors >= 0 ? options.errors : ends[1], STDERR_FILENO);

@@ -7,18 +7,18 @@
 
 namespace prism::cli {
 
-// This program, running again in a process of its own. Its standard output is read through a pipe. Ctrl-C does not reach
-// it; it gets SIGTERM when this process or the object ends.
+// A second process of this program. Its standard output is read through a pipe. Ctrl-C does not reach it; it gets
+// SIGTERM when this process or the object ends.
 class ChildProcess {
  public:
   struct Options {
-    std::vector<std::string> environment = {};  // "NAME=value", added to this process's own
-    int errors = -1;                            // file descriptor for its standard error; -1: into its output
-    unsigned seconds = 0;                       // ends it with SIGALRM after this time; 0: never
+    std::vector<std::string> environment = {};  // "NAME=value", added to this process's variables
+    int errors = -1;                            // file descriptor for its standard error; -1: its output
+    unsigned seconds = 0;                       // SIGALRM ends it after this time; 0: never
   };
   struct Ending {
-    int status = 0;  // exit status, when no signal ended it
-    int signal = 0;  // that ended it
+    int status = 0;  // exit status; 0 if a signal ended it
+    int signal = 0;  // the signal that ended it, or 0
   };
 
   ChildProcess(const std::vector<std::string>& arguments, const Options& options);
@@ -27,7 +27,7 @@ class ChildProcess {
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   int output() const { return output_; }  // file descriptor to poll
-  // Appends up to 4 KiB of output to `text`, waiting until there is some; returns false at the end.
+  // Waits for output and appends up to 4 KiB of it to `text`. Returns false at the end.
   bool read(std::string& text) const;
   void stop() const;  // sends SIGTERM
   Ending wait();

@@ -19,12 +19,9 @@
 namespace prism::cli {
 namespace {
 
-constexpr int kFailed = 1;
-constexpr int kWrongInput = 2;
-
 constexpr size_t kHelpColumn = 28;
 
-// The command that the user named, as far as it is known: `prism tokenizer train`.
+// Returns the innermost command that the parser recognized: `train` of `prism tokenizer train`.
 const CLI::App& named_command(const CLI::App& app) {
   const auto chosen = app.get_subcommands();
   return chosen.empty() ? app : named_command(*chosen.front());
@@ -48,8 +45,8 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
-// How to set the configuration key that an option is named like, --steps 20 or --train.steps=20, where the command
-// takes keys; empty where there is none.
+// Returns the --set form of an unknown option that is named like a configuration key (--steps 20, --train.steps=20).
+// Returns "" if the command takes no keys or no key has that name.
 std::string as_setting(const CLI::App& app, const std::vector<std::string>& words, size_t at) {
   if (app.get_option_no_throw("--set") == nullptr || !words[at].starts_with("--")) return "";
   const auto equals = words[at].find('=');
@@ -65,7 +62,7 @@ std::string as_setting(const CLI::App& app, const std::vector<std::string>& word
   return "";
 }
 
-// What was given and no option, argument or command of `app` took; empty when there is nothing.
+// Describes the first word that no option, argument or command of `app` took. Returns "" if there is none.
 std::string unexpected(const CLI::App& app) {
   const auto words = app.remaining();
   for (size_t i = 0; i < words.size(); ++i) {
@@ -73,7 +70,7 @@ std::string unexpected(const CLI::App& app) {
     if (word == "--") continue;
     const bool is_option = word.size() > 1 && word.front() == '-';
     if (const auto setting = as_setting(app, words, i); is_option && !setting.empty())
-      return fmt::format("unknown option '{}'; give keys of the configuration as {}", word, setting);
+      return fmt::format("unknown option '{}'; set configuration keys with {}", word, setting);
     const auto known = is_option ? option_names(app) : command_names(app);
     if (!is_option && known.empty()) return fmt::format("unexpected argument '{}'", word);
     const std::string nearest = io::nearest_word(word.substr(0, word.find('=')), known);
@@ -83,14 +80,15 @@ std::string unexpected(const CLI::App& app) {
   return "";
 }
 
-// Why the parser refused, in words of this program.
+// Describes a parse error in this program's words.
 std::string parse_mistake(const CLI::App& app, const CLI::ParseError& error) {
-  if (std::string text = unexpected(app); !text.empty()) return text;  // a misspelled option is missing besides
+  if (std::string text = unexpected(app); !text.empty())
+    return text;  // before "X is required", which also appears if X is misspelled
   if (!command_names(app).empty()) return fmt::format("expected one of: {}", fmt::join(command_names(app), ", "));
   std::string text = error.what();
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
     const bool missing = text.ends_with("missing");
-    return fmt::format("{}: expected {}", text.substr(0, text.find(':')), missing ? "a value" : "it once only");
+    return fmt::format("{}: expected {}", text.substr(0, text.find(':')), missing ? "a value" : "it only once");
   }
   return text;
 }
@@ -117,7 +115,8 @@ int perform(const Action& action, const std::string& who) {
   }
 }
 
-// The words after the program's name, last first, as the parser wants them. `prism help train` is `prism train --help`.
+// Returns the words after the program's name, last first, as the parser expects them. Rewrites `prism help train` as
+// `prism train --help`.
 std::vector<std::string> reversed_words(int argc, const char* const* argv) {
   std::vector<std::string> words(argv + 1, argv + argc);
   if (words.front() == "help") {
@@ -147,7 +146,7 @@ Action attach_commands(CLI::App& app, const std::vector<Command>& commands) {
 }
 
 int run(int argc, const char* const* argv) {
-  CLI::App app("Trains language models with PRISM and other optimizers, and compares them.", "prism");
+  CLI::App app("Train language models with PRISM and other optimizers, and compare them.", "prism");
   app.set_version_flag("--version", "prism " PRISM_VERSION);
   app.get_formatter()->column_width(kHelpColumn);
   app.get_formatter()->label("SUBCOMMAND", "COMMAND");

@@ -9,8 +9,8 @@ namespace prism::cli {
 
 using Action = std::function<int()>;  // returns the exit status
 
-// One command of the program. `attach` gives the parser its options and returns what is to be done once they are read;
-// what the options are read into must live in the action (a shared_ptr, say).
+// One command of the program. `attach` adds the command's options to the parser and returns the action to run once they
+// are parsed. The action must own the variables that the options are parsed into (through a shared_ptr, say).
 //
 //   Command doctor_command() {
 //     return {"doctor", "check this machine", "prism doctor", [](CLI::App& app) -> Action {
@@ -20,8 +20,8 @@ using Action = std::function<int()>;  // returns the exit status
 //     }};
 //   }
 //
-// The user's mistakes are prism::Error (or what TORCH_CHECK_VALUE throws): exit status 2. Every other exception is a
-// failure while running: status 1. The message is printed after the command's name, so it need not repeat it.
+// To report a user's mistake (exit status 2), the action throws prism::Error or fails a TORCH_CHECK_VALUE. Every other
+// exception is a failure while running (status 1). The message is printed after the command's name.
 struct Command {
   std::string name;
   std::string summary;  // one line of `prism --help`
@@ -29,12 +29,14 @@ struct Command {
   std::function<Action(CLI::App&)> attach;
 };
 
-// Makes the commands subcommands of `app`, of which exactly one must be given; the action is that one's.
+// Adds the commands as subcommands of `app`, exactly one of which must be given. Returns the action that runs it.
 Action attach_commands(CLI::App& app, const std::vector<Command>& commands);
 
-std::vector<Command> commands();  // all, in the order of the help
+std::vector<Command> commands();  // all, in the order of `prism --help`
 
-// Parses, runs, reports; returns the exit status.
+inline constexpr int kFailed = 1, kWrongInput = 2;  // exit statuses
+
+// Parses the arguments, runs the command and reports its errors. Returns the exit status.
 int run(int argc, const char* const* argv);
 
 Command bench_command();
@@ -48,7 +50,7 @@ Command generate_command();
 Command inspect_command();
 Command reproduce_command();
 Command tokenizer_command();
-Command tokenizer_decode_command();  // of `prism tokenizer`
+Command tokenizer_decode_command();  // a subcommand of `prism tokenizer`
 Command tokenizer_encode_command();
 Command train_command();
 

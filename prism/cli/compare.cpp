@@ -37,20 +37,10 @@ void print(const compare::Plan& plan, const compare::CompareResult& result) {
   for (const auto& sample : result.samples) {
     for (const auto& contender : plan.contenders()) {
       if (contender.id == sample.optimizer)
-        text += fmt::format("\n{}, at its best rate, continues:\n{}{}\n", contender.label, sample.prompt, sample.text);
+        text += fmt::format("\n{} at its best rate continues:\n{}{}\n", contender.label, sample.prompt, sample.text);
     }
   }
   say(stdout, fmt::format("{}\n{}\n", text, (plan.folder() / "report.html").string()));
-}
-
-void announce(const compare::Plan& plan, const train::Dataset& dataset, ProgressLine& line) {
-  auto config = plan.sweep().front().config;
-  const auto data = train::size_of(dataset);
-  train::resolve(config, data.vocab);
-  line.doing("measuring a step");
-  const auto estimate = train::estimate(config, data);
-  for (const auto& text : run_header(config, data, estimate, plan.total_runs())) line.note(text);
-  for (const auto& text : run_warnings(config, estimate, plan.total_runs())) line.note(text);
 }
 
 int compare_optimizers(const ConfigOptions& options) {
@@ -59,7 +49,9 @@ int compare_optimizers(const ConfigOptions& options) {
   const compare::Plan plan(config);
   ProgressLine line;
   const auto dataset = open_dataset(config, line, compare::check_folder(plan));
-  announce(plan, dataset, line);
+  auto first = plan.sweep().front().config;
+  train::resolve(first, dataset.tokenizer.size());
+  announce(first, train::size_of(dataset), line, /*done=*/0, plan.total_runs());
   const Interrupt interrupt(kSavesRun);
   compare::CompareOptions run;
   run.stop = &interrupt.signal();
@@ -80,7 +72,7 @@ int compare_optimizers(const ConfigOptions& options) {
   const auto result = compare::compare(plan, dataset, run);
   line.clear();
   if (result.interrupted) {
-    say(stdout, fmt::format("saved; the same command goes on with it: {}\n", run.command));
+    say(stdout, fmt::format("saved; run the same command to continue: {}\n", run.command));
     return 128 + interrupt.signal();
   }
   print(plan, result);
@@ -90,7 +82,7 @@ int compare_optimizers(const ConfigOptions& options) {
 }  // namespace
 
 Command compare_command() {
-  return {"compare", "Compare optimizers fairly: own rate for each, same start, same data",
+  return {"compare", "Compare optimizers fairly: same start and data, best rate for each",
           "prism compare --config configs/demo.toml --out runs/demo", [](CLI::App& app) -> Action {
             auto options = std::make_shared<ConfigOptions>();
             options->attach(app);

@@ -15,10 +15,10 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// What follows an option, or is meant by an argument.
+// The values that an option or argument takes.
 struct Value {
   bool files = false;
-  bool settings = false;  // key=value of the configuration
+  bool settings = false;  // section.key=value
   Words words = {};
 };
 
@@ -46,7 +46,7 @@ Value value_of(const CLI::Option& option) {
   return {.files = has("PATH") || has("FILE") || has("FOLDER")};
 }
 
-// Every command of the program and its options, from the tables that the parser and --help use.
+// Collects every command and its options from the tables that the parser and --help use.
 void collect(const CLI::App& app, const std::string& path, std::vector<CommandEntry>& entries) {
   CommandEntry entry{path, first_line(app.get_description()), {}, {}, {}};
   for (const CLI::App* command : app.get_subcommands({})) entry.commands.push_back(command->get_name());
@@ -67,7 +67,7 @@ void collect(const CLI::App& app, const std::string& path, std::vector<CommandEn
     collect(*command, path.empty() ? command->get_name() : path + " " + command->get_name(), entries);
 }
 
-// Lines of a shell's `case` over `$1`, for those that print something.
+// Joins the lines of a shell's `case` over `$1`.
 template <typename Print>
 std::string case_lines(const std::vector<CommandEntry>& entries, const Print& print) {
   std::string text;
@@ -79,8 +79,8 @@ std::string line(const std::string& pattern, const Words& words) {
   return words.empty() ? "" : fmt::format("    '{}') echo '{}' ;;\n", pattern, fmt::join(words, " "));
 }
 
-// Functions that bash and zsh share. `_prism_words COMMAND` prints what may follow, `_prism_values COMMAND OPTION` the
-// words an option takes, "<files>" for names of files and "<settings>" for keys.
+// Returns the functions that bash and zsh share. `_prism_words COMMAND` prints the words that may follow a command,
+// `_prism_values COMMAND OPTION` those that an option takes: "<files>" stands for file names, "<settings>" for keys.
 std::string shared_functions(const std::vector<CommandEntry>& entries) {
   const auto commands = case_lines(entries, [](const auto& e) { return line(e.path, e.commands); });
   const auto words = case_lines(entries, [](const auto& e) {
@@ -118,8 +118,8 @@ std::string shared_functions(const std::vector<CommandEntry>& entries) {
 }
 
 std::string bash_script(const std::vector<CommandEntry>& entries) {
-  return "# Completion of prism in bash. For this shell:  source <(prism completions bash)\n"
-         "# For all:  prism completions bash > ~/.local/share/bash-completion/completions/prism\n" +
+  return "# Bash completion for prism. In this shell:  source <(prism completions bash)\n"
+         "# In every shell:  prism completions bash > ~/.local/share/bash-completion/completions/prism\n" +
          shared_functions(entries) + R"(_prism() {
   local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} command= i list
   COMPREPLY=()
@@ -144,8 +144,8 @@ complete -F _prism prism
 
 std::string zsh_script(const std::vector<CommandEntry>& entries) {
   return "#compdef prism\n"
-         "# Completion of prism in zsh. For this shell:  source <(prism completions zsh)\n"
-         "# For all: write it to a file named _prism in a folder of $fpath.\n" +
+         "# Zsh completion for prism. In this shell:  source <(prism completions zsh)\n"
+         "# In every shell: write it to a file named _prism in a folder of $fpath.\n" +
          shared_functions(entries) + R"(_prism() {
   local word=${words[CURRENT]} previous=${words[CURRENT-1]} command= list i
   for ((i = 2; i < CURRENT; i++)); do
@@ -181,7 +181,7 @@ std::string fish_script(const std::vector<CommandEntry>& entries) {
     if (!entry.path.empty()) paths.push_back(quoted(entry.path));
   }
   std::string text = fmt::format(
-      "# Completion of prism in fish:  prism completions fish > ~/.config/fish/completions/prism.fish\n"
+      "# Fish completion for prism:  prism completions fish > ~/.config/fish/completions/prism.fish\n"
       "function __prism_command\n"
       "  set -l path\n"
       "  for word in (commandline -opc)[2..-1]\n"
@@ -196,9 +196,8 @@ std::string fish_script(const std::vector<CommandEntry>& entries) {
       "complete -c prism -f\n",
       fmt::join(paths, " "));
   for (const auto& key : train::config_table().keys()) {
-    const auto words = key.words();
     keys.push_back(key.name() + "=");
-    for (const auto& word : words) keys.push_back(key.name() + "=" + word);
+    for (const auto& word : key.words()) keys.push_back(key.name() + "=" + word);
   }
   for (const auto& entry : entries) {
     const auto at = fmt::format("complete -c prism -n {}", quoted("__prism_at " + entry.path));
@@ -233,12 +232,12 @@ int print_completions(const CLI::App& root, const std::string& shell) {
 }  // namespace
 
 Command completions_command() {
-  return {"completions", "Print completions of commands, options and keys for your shell",
+  return {"completions", "Print a completion script for your shell",
           "source <(prism completions bash)\nprism completions fish > ~/.config/fish/completions/prism.fish",
           [](CLI::App& app) -> Action {
             auto shell = std::make_shared<std::string>();
             add_choice<std::string>(app, "shell", *shell, {{"bash", "bash"}, {"zsh", "zsh"}, {"fish", "fish"}},
-                                    "The shell")
+                                    "The shell to print the script for")
                 ->required();
             return [shell, &app] { return print_completions(*app.get_parent(), *shell); };
           }};

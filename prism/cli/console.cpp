@@ -46,25 +46,7 @@ void print_row(std::string_view name, std::string_view value) { fmt::print("{:<1
 
 std::string colored(std::string_view text, Color color, const Terminal& terminal) {
   if (!terminal.color) return std::string(text);
-  const char* code = "";
-  switch (color) {
-    case Color::Red:
-      code = "31";
-      break;
-    case Color::Green:
-      code = "32";
-      break;
-    case Color::Yellow:
-      code = "33";
-      break;
-    case Color::Bold:
-      code = "1";
-      break;
-    case Color::Faint:
-      code = "2";
-      break;
-  }
-  return "\x1b[" + std::string(code) + "m" + std::string(text) + "\x1b[0m";
+  return fmt::format("\x1b[{}m{}\x1b[0m", static_cast<int>(color), text);
 }
 
 std::string fitted(std::string_view text, int64_t columns) {
@@ -127,7 +109,7 @@ ProgressLine::ProgressLine() : ProgressLine(Options{}) {}
 
 ProgressLine::ProgressLine(Options options)
     : options_(options), live_(options.live.value_or(terminal_of(options.out).live)) {
-  // The first line may come at once on a terminal, elsewhere after the longest silence.
+  // The first update may be shown at once on a terminal, elsewhere after `silence`.
   const auto passed = live_ ? options.live_interval : options.plain_interval - options.silence;
   last_ = Clock::now() - std::max(std::chrono::duration_cast<Clock::duration>(passed), Clock::duration::zero());
 }
@@ -177,7 +159,7 @@ void ProgressLine::clear() {
 void ProgressLine::show(std::string_view text) {
   last_ = Clock::now();
   if (live_) {
-    // One column stays free: terminals wrap after the last.
+    // Leave one column free: terminals wrap after the last.
     say(options_.out, fmt::format("\r{}\x1b[K", fitted(text, terminal_of(options_.out).width - 1)));
     shown_ = true;
   } else {
@@ -200,7 +182,7 @@ void ProgressLine::watch() {
     const std::chrono::duration<double> taken = now - began_;
     if (ended_ || doing_.empty() || taken < patience || now - last_ < (live_ ? patience : options_.plain_interval))
       continue;
-    // The time comes first: the end of a long line is what a narrow terminal loses.
+    // The time comes first, because a narrow terminal cuts the end of the line.
     show(fmt::format("{} … {}", in_time(std::floor(taken.count())), doing_));
   }
 }

@@ -18,54 +18,53 @@
 
 namespace prism::cli {
 
-// What the reader of a stream can show.
+// The capabilities of the terminal behind a stream.
 struct Terminal {
-  bool live = false;   // lines can be written over: a terminal that is not "dumb"
+  bool live = false;   // lines can be rewritten: a terminal that is not "dumb"
   bool color = false;  // a live terminal, and NO_COLOR is unset or empty
-  int64_t width = 80;  // columns, as they are now
+  int64_t width = 80;  // columns at this moment
 };
 Terminal terminal_of(std::FILE* stream);
 
-// Writes the text and flushes it. A stream that cannot be written to (closed, full, a pipe that ended) is passed over:
-// what is said is worth less than the work it is about.
+// Writes and flushes the text. Ignores a stream that cannot be written to (closed, full, a pipe without a reader):
+// losing a message must not stop the work.
 void say(std::FILE* stream, std::string_view text);
 
-// Prints a line of a command's report: the name in a column of its own, then the value.
+// Prints one line of a report: the name in a column of its own, then the value.
 void print_row(std::string_view name, std::string_view value);
 
-enum class Color { Red, Green, Yellow, Bold, Faint };
+enum class Color { Bold = 1, Faint = 2, Red = 31, Green = 32, Yellow = 33 };  // codes of the escape sequences
 std::string colored(std::string_view text, Color color, const Terminal& terminal);
 
-// The first `columns` characters of UTF-8 text, the last an ellipsis where something is left out.
+// Returns UTF-8 text cut to `columns` characters, the last of which is an ellipsis if something was cut.
 std::string fitted(std::string_view text, int64_t columns);
 
-// Where a command writes its result: standard output, or a file that appears whole or not at all.
+// The destination of a command's result: standard output, or a file that appears complete or not at all.
 class Output {
  public:
   explicit Output(const std::string& path);  // empty or "-": standard output
 
   void write(std::string_view bytes);
-  void finish();  // everything is where it should be, or an exception says what is wrong
+  void finish();  // flushes or commits; throws if anything could not be written
 
  private:
   std::optional<io::AtomicFile> file_;
 };
 
-// Throws now what writing this file would throw after the work is done: no such folder, no permission, a folder there.
+// Throws now what writing this file would throw later: no such folder, no permission, a folder of that name.
 void check_writable(const std::filesystem::path& file);
 
-// Numbers as people read them.
+// Numbers formatted for people.
 using io::grouped;                                  // 1,234,567
 std::string in_bytes(double bytes);                 // 512 B, 1.5 kB, 23.4 MB: powers of 1000
 std::string in_time(double seconds);                // 0.4 s, 12 s, 3 min 05 s, 2 h 07 min, 3 d 4 h
-std::string in_percent(double part, double whole);  // " 42 %"; three places wide, at most 100
+std::string in_percent(double part, double whole);  // " 42 %": padded to three digits, at most 100
 
-// How far a long piece of work has come. On a terminal one line that is written over, within the terminal's width;
-// elsewhere (a file, a pipe) a plain line after two seconds and then every ten, so that logs stay short. The line goes
-// away when the object does, with an error message or not; what should stay is said with `note`. Work goes on
-// when the stream is lost.
+// Shows the progress of long work. On a terminal it rewrites one line, cut to the terminal's width. Elsewhere (a file,
+// a pipe) it prints a plain line after two seconds and then every ten, which keeps logs short. The destructor erases
+// the line; `note` prints lines that stay. A lost stream does not stop the work.
 //
-// While nothing is heard, a thread shows what is being done (`doing`) and for how long.
+// If no update comes for a while, a thread shows the current activity (`doing`) and the time it has taken so far.
 //
 //   ProgressLine line;
 //   line.doing("first step");
@@ -75,10 +74,10 @@ class ProgressLine {
  public:
   struct Options {
     std::FILE* out = stderr;
-    std::optional<bool> live = std::nullopt;  // as `out` is, unless given
+    std::optional<bool> live = std::nullopt;  // if not given: whether `out` is a live terminal
     std::chrono::duration<double> live_interval{0.1};
     std::chrono::duration<double> plain_interval{10};
-    std::chrono::duration<double> silence{2};  // the longest; half of it on a terminal
+    std::chrono::duration<double> silence{2};  // show `doing` after this long; on a terminal after half of it
   };
 
   ProgressLine();
@@ -87,11 +86,11 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  bool due() const;                    // whether `update` would show anything now
-  void update(std::string_view text);  // shown if due
-  void doing(std::string_view what);   // shown when it takes long, until the next update
-  void note(std::string_view text);    // a line that stays, above the one that moves
-  void clear();                        // before something else writes to the terminal; ends `doing`
+  bool due() const;                    // true if `update` would show something now
+  void update(std::string_view text);  // shows the text if due
+  void doing(std::string_view what);   // names the current activity, shown if it takes long
+  void note(std::string_view text);    // prints a line that stays, above the progress line
+  void clear();                        // erases the line before other output; ends `doing`
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -102,17 +101,17 @@ class ProgressLine {
 
   Options options_;
   bool live_;
-  mutable std::mutex mutex_;  // guards what follows, and the stream
-  bool shown_ = false;        // the moving line is on the screen
-  Clock::time_point last_;    // something was shown
+  mutable std::mutex mutex_;  // guards the members below and the stream
+  bool shown_ = false;        // the progress line is on the screen
+  Clock::time_point last_;    // when something was last shown
   std::string doing_;
-  Clock::time_point began_;  // what is being done
+  Clock::time_point began_;  // when `doing_` began
   bool ended_ = false;
   std::condition_variable wake_;
-  std::thread watcher_;  // runs `watch` from the first `doing` on
+  std::thread watcher_;  // runs `watch`, started by the first `doing`
 };
 
-// Time since it was made, and what it says of work that is `done` of `total`.
+// The time since construction, and the speed and time left of work that is `done` of `total`.
 class Pace {
  public:
   double seconds() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }

@@ -75,22 +75,22 @@ int build(const BuildOptions& options) {
 Action attach_build(CLI::App& app) {
   auto options = std::make_shared<BuildOptions>();
   options->corpus.add_to(app);
-  add_path(app, "--tokenizer", options->tokenizer, "tokenizer.json, or a folder that has one")->required();
+  add_path(app, "--tokenizer", options->tokenizer, "tokenizer.json, or a folder that contains one")->required();
   app.add_option("--eos", options->eos, "Token that ends every document")->type_name("TOKEN")->capture_default_str();
-  add_path(app, "--out", options->out, "Folder for the shards; those in it are replaced")->required();
-  auto* fraction =
-      add_real(app, "--held-out", options->held_out.fraction, "Part of the documents that is not trained on", 0, 0.99);
+  add_path(app, "--out", options->out, "Folder for the shards; replaces those already there")->required();
+  auto* fraction = add_real(app, "--held-out", options->held_out.fraction,
+                            "Fraction of the documents to hold out of training", 0, 0.99);
   auto* documents =
-      add_integer(app, "--held-out-documents", options->held_out.documents, "How many documents instead", 1)
+      add_integer(app, "--held-out-documents", options->held_out.documents, "Hold out this many documents instead", 1)
           ->excludes(fraction)
           ->default_str("");
-  app.add_option("--held-out-path", options->held_out_paths, "Text to hold out instead; may be repeated")
+  app.add_option("--held-out-path", options->held_out_paths, "Hold out this text instead; may be repeated")
       ->type_name("PATH")
       ->allow_extra_args(false)
       ->excludes(fraction)
       ->excludes(documents);
-  add_integer(app, "--shard-tokens", options->shard_tokens, "Most tokens of a shard", 1, INT32_MAX);
-  add_integer(app, "--workers", options->workers, "Threads that encode", 1, 1024);
+  add_integer(app, "--shard-tokens", options->shard_tokens, "Maximum number of tokens in a shard", 1, INT32_MAX);
+  add_integer(app, "--workers", options->workers, "Number of threads that encode", 1, 1024);
   return [options] { return build(*options); };
 }
 
@@ -99,15 +99,15 @@ struct InfoOptions {
   bool verify = false;
 };
 
-// A shard by itself: the header says how many tokens, and nothing says of which tokenizer.
+// Prints the header of a single shard. It does not say which tokenizer made the shard.
 int shard_info(const fs::path& path) {
   const io::MappedFile file(path);
   const data::ShardHeader header = data::check_shard(file.bytes(), path.string());
-  print_row("shard", fmt::format("{} tokens of {} bytes", grouped(header.tokens), header.token_bytes));
+  print_row("shard", fmt::format("{} tokens of {} bytes each", grouped(header.tokens), header.token_bytes));
   return 0;
 }
 
-// The tokenizer the shards must be of: the one named, or the one that lies beside them.
+// Returns the tokenizer that the shards must match: the one given, else the one beside them.
 std::optional<text::Tokenizer> tokenizer_of(const InfoOptions& options) {
   if (!options.tokenizer.empty()) return text::Tokenizer::load(options.tokenizer);
   const fs::path beside = fs::path(options.path) / "tokenizer.json";
@@ -120,7 +120,7 @@ void print_split(const data::Shards& shards, const std::optional<text::Tokenizer
   const data::Identity& identity = shards.identity();
   const auto bytes = static_cast<double>(identity.text_bytes);
   print_row(identity.split, fmt::format("{} tokens in {}", grouped(identity.tokens), shards_of(identity)));
-  print_row("", fmt::format("{} documents, {} of text, {:.2f} bytes a token", grouped(identity.documents),
+  print_row("", fmt::format("{} documents, {} of text, {:.2f} bytes per token", grouped(identity.documents),
                             in_bytes(bytes), bytes / static_cast<double>(identity.tokens)));
   if (!tokenizer) return;
   std::vector<int64_t> first(static_cast<size_t>(std::min(kShown, identity.tokens)));
@@ -154,16 +154,16 @@ int info(const InfoOptions& options) {
     print_row("", fmt::format("{}, {}, hash {}", io::counted(source.files, "file"),
                               in_bytes(static_cast<double>(source.bytes)), source.hash));
   }
-  if (options.verify) print_row("verified", "the tokens of every shard have the hash they should have");
+  if (options.verify) print_row("verified", "the tokens of every shard match their hash");
   return 0;
 }
 
 Action attach_info(CLI::App& app) {
   auto options = std::make_shared<InfoOptions>();
-  add_path(app, "path", options->path, "Folder of shards, or one shard")->required();
+  add_path(app, "path", options->path, "Folder of shards, or a single shard")->required();
   add_path(app, "--tokenizer", options->tokenizer,
-           "Refuse shards of any other tokenizer\n(default: the tokenizer.json beside the shards)");
-  app.add_flag("--verify", options->verify, "Read all tokens and compare their hashes");
+           "Check that this tokenizer made the shards\n(default: the tokenizer.json beside them)");
+  app.add_flag("--verify", options->verify, "Read all tokens and check their hashes");
   return [options] { return info(*options); };
 }
 
@@ -174,9 +174,9 @@ Command data_command() {
                          "prism data build corpus/ more.jsonl.zst --tokenizer tokenizer.json --out data/\n"
                          "prism train --config configs/demo.toml --set data.path=data/ --out runs/a",
                          attach_build};
-  const Command info = {"info", "Show what token shards hold, and whether they are whole",
-                        "prism data info data/ --verify", attach_info};
-  return {"data", "Turn text into token shards, look at them",
+  const Command info = {"info", "Show what token shards contain, and verify them", "prism data info data/ --verify",
+                        attach_info};
+  return {"data", "Turn text into token shards, and inspect them",
           "prism data build corpus/ --tokenizer tokenizer.json --out data/", [=](CLI::App& app) {
             return attach_commands(app, {build, info});
           }};

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr double kGigabyte = 1e9;
 
-// The first number of a file such as /sys/fs/cgroup/memory.max, which may say "max" instead.
+// Returns the first number in a file such as /sys/fs/cgroup/memory.max, or nothing if it says "max" instead.
 std::optional<double> number_in(const char* file) {
   std::ifstream stream(file);
   double number = 0;
@@ -45,12 +45,12 @@ Finding check_memory() {
   Finding finding{Verdict::Ok, "memory", fmt::format("{}{}, {} free", in_bytes(total), limit, in_bytes(free)), ""};
   if (free < 2 * kGigabyte) {
     finding.verdict = free < 0.5 * kGigabyte ? Verdict::Problem : Verdict::Warning;
-    finding.mend = "end other programs; or a smaller model, train.batch or train.context";
+    finding.fix = "close other programs, or use a smaller model, train.batch or train.context";
   }
   return finding;
 }
 
-// The folder itself, or the nearest above it that is there.
+// Returns the folder itself, or its nearest parent that exists.
 fs::path existing(fs::path path) {
   path = fs::absolute(path).lexically_normal();
   while (!fs::exists(path)) path = path.parent_path();
@@ -71,21 +71,21 @@ Finding check_disk(const std::string& what, const fs::path& folder, bool must_be
   if (::access(place.c_str(), W_OK) != 0) {
     finding.text = fmt::format("no permission to write in {}", place.string());
     finding.verdict = must_be_writable ? Verdict::Problem : Verdict::Warning;
-    finding.mend = must_be_writable ? "choose another folder with --out" : "write results elsewhere with --out";
+    finding.fix = must_be_writable ? "choose another folder with --out" : "write results elsewhere with --out";
   } else if (free < 2 * kGigabyte) {
     finding.verdict = free < 0.1 * kGigabyte ? Verdict::Problem : Verdict::Warning;
-    finding.mend = "make room, keep fewer checkpoints (checkpoint.keep) or choose another folder with --out";
+    finding.fix = "free some space, keep fewer checkpoints (checkpoint.keep) or choose another --out";
   }
   return finding;
 }
 
 Finding check_terminal() {
   const Terminal terminal = terminal_of(stdout);
-  const std::string kind = !terminal.live   ? "no terminal: progress is printed as plain lines"
+  const std::string kind = !terminal.live   ? "not a terminal, so progress is printed as plain lines"
                            : terminal.color ? fmt::format("{} columns, colors", terminal.width)
                                             : fmt::format("{} columns, no colors", terminal.width);
   if (report::locale_is_utf8()) return {Verdict::Ok, "terminal", kind + ", UTF-8", ""};
-  return {Verdict::Warning, "terminal", kind + ", locale without UTF-8: some characters may look wrong",
+  return {Verdict::Warning, "terminal", kind + ", but the locale is not UTF-8, so some characters may look wrong",
           "export LANG=C.UTF-8"};
 }
 
@@ -104,7 +104,7 @@ void print(const Finding& finding, const Terminal& terminal) {
                                                             : Label{"problem", Color::Red};
   fmt::print("{}  {:<10} {}\n", colored(fmt::format("{:>7}", label.word), label.color, terminal), finding.what,
              finding.text);
-  if (!finding.mend.empty()) fmt::print("{:>20}{}\n", "", colored("-> " + finding.mend, Color::Bold, terminal));
+  if (!finding.fix.empty()) fmt::print("{:>20}{}\n", "", colored("-> " + finding.fix, Color::Bold, terminal));
 }
 
 int doctor(const DoctorOptions& options) {
@@ -121,7 +121,8 @@ int doctor(const DoctorOptions& options) {
   report(check_torch());
   report(check_system(options.out));
   if (problems > 0) {
-    fmt::print("\n{} in the way of training.\n", io::counted(problems, "problem"));
+    fmt::print("\n{} found; training will fail until {} fixed.\n", io::counted(problems, "problem"),
+               problems == 1 ? "it is" : "they are");
     return 1;
   }
   fmt::print("\nPrism can train here{}.\n", warnings > 0 ? fmt::format("; {}", io::counted(warnings, "warning")) : "");
@@ -130,7 +131,7 @@ int doctor(const DoctorOptions& options) {
 
 Action attach(CLI::App& app) {
   auto options = std::make_shared<DoctorOptions>();
-  add_path(app, "--out", options->out, "Folder that runs will be written to")->capture_default_str();
+  add_path(app, "--out", options->out, "Folder for the results of runs")->capture_default_str();
   app.add_option("--probe", options->probe)->group("");  // hidden: the child process of a check
   return [options] { return doctor(*options); };
 }
@@ -138,15 +139,12 @@ Action attach(CLI::App& app) {
 }  // namespace
 
 std::vector<Finding> check_system(const fs::path& out) {
-  std::vector<Finding> findings{check_memory(), check_disk("disk", fs::current_path(), false)};
-  findings.push_back(check_disk("results", out, true));
-  findings.push_back(check_terminal());
-  return findings;
+  return {check_memory(), check_disk("disk", fs::current_path(), false), check_disk("results", out, true),
+          check_terminal()};
 }
 
 Command doctor_command() {
-  return {"doctor", "Check this machine, and say how to mend what is wrong", "prism doctor --out /scratch/runs",
-          attach};
+  return {"doctor", "Check this machine and say how to fix what is wrong", "prism doctor --out /scratch/runs", attach};
 }
 
 }  // namespace prism::cli

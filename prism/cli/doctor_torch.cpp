@@ -31,7 +31,7 @@ constexpr const char* kCompiler = "g++";
 #endif
 constexpr const char* kWithoutAmx = "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16";
 
-// What torch's own version.py says, as "2.13.0+cpu"; empty outside a Python package.
+// Returns the version in torch's version.py, such as "2.13.0+cpu"; "" outside a Python package.
 std::string installed_version(const fs::path& libraries) {
   const std::string text = train::proc_value(libraries.parent_path() / "version.py", "__version__ =");
   return text.size() > 2 ? text.substr(1, text.size() - 2) : "";
@@ -43,7 +43,7 @@ Finding check_version() {
   const std::string base = installed.substr(0, installed.find('+'));
   if (!installed.empty() && base != TORCH_VERSION) {
     return {Verdict::Problem, "torch", fmt::format("built with {}, but {} is installed", TORCH_VERSION, installed),
-            "build again: make build"};
+            "rebuild: make build"};
   }
   return {Verdict::Ok, "torch",
           fmt::format("{} in {}", installed.empty() ? TORCH_VERSION : installed, libraries.string()), ""};
@@ -77,8 +77,7 @@ Finding check_processor() {
   return {Verdict::Ok, "processor", text, ""};
 }
 
-// Runs this program again in a process of its own, with "NAME=value" added to the environment. A child that takes more
-// than a minute is ended.
+// Runs this program in a process of its own, with "NAME=value" added to the environment, for at most a minute.
 ChildResult run_self(const std::vector<std::string>& arguments, const std::vector<std::string>& environment = {}) {
   constexpr size_t kMostOutput = size_t{64} << 10;
   ChildProcess child(arguments, {.environment = environment, .errors = -1, .seconds = 60});
@@ -90,8 +89,9 @@ ChildResult run_self(const std::vector<std::string>& arguments, const std::vecto
 }
 
 std::string ending_of(const ChildResult& child) {
-  if (child.signal == SIGILL) return "stops with an illegal instruction (SIGILL)";
-  return child.signal != 0 ? fmt::format("stops with signal {}", child.signal) : fmt::format("fails: {}", child.output);
+  if (child.signal == SIGILL) return "crashes with an illegal instruction (SIGILL)";
+  return child.signal != 0 ? fmt::format("crashes with signal {}", child.signal)
+                           : fmt::format("fails: {}", child.output);
 }
 
 std::string speed(const ChildResult& child) {
@@ -102,10 +102,10 @@ Finding check_float32() {
   const ChildResult child = run_self({"doctor", "--probe", "float32"});
   if (child.ended_well()) return {Verdict::Ok, "float32", speed(child), ""};
   return {Verdict::Problem, "float32", "a matrix product " + ending_of(child),
-          "this torch does not run on this processor; try ONEDNN_MAX_CPU_ISA=AVX2 and ATEN_CPU_CAPABILITY=avx2"};
+          "this torch does not run on this processor; try ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2"};
 }
 
-// How many cores the container may use; 0 where nothing limits it.
+// Returns the number of cores that the container may use, or 0 if nothing limits it.
 double core_limit() {
   std::ifstream file("/sys/fs/cgroup/cpu.max");
   double quota = 0, period = 0;
@@ -122,8 +122,8 @@ Finding check_threads() {
   }
   const char* variable = std::getenv("OMP_NUM_THREADS");
   if (variable != nullptr && threads < cores) {
-    return {Verdict::Warning, "threads", fmt::format("{} of {} cores, by OMP_NUM_THREADS", threads, cores),
-            "unset OMP_NUM_THREADS to use all"};
+    return {Verdict::Warning, "threads", fmt::format("{} of {} cores, set by OMP_NUM_THREADS", threads, cores),
+            "unset OMP_NUM_THREADS to use all cores"};
   }
   return {Verdict::Ok, "threads", fmt::format("{} of {} cores", threads, cores), ""};
 }
@@ -143,15 +143,15 @@ Finding check_cuda() {
   if (at::Context::hasCUDA()) {
     const int devices = at::detail::getCUDAHooks().getNumGPUs();
     return {Verdict::Ok, "CUDA",
-            fmt::format("{} device{}{}{}", devices, devices == 1 ? "" : "s", models.empty() ? "" : ": ", models), ""};
+            fmt::format("{}{}{}", io::counted(devices, "device"), models.empty() ? "" : ": ", models), ""};
   }
   if (!models.empty() && !has_backend) {
-    return {Verdict::Warning, "CUDA", fmt::format("{} is there, but this torch is built without CUDA", models),
-            "take a torch with CUDA: make build TORCH=torch==2.11.0 TORCH_INDEX=..."};
+    return {Verdict::Warning, "CUDA", fmt::format("found {}, but this torch is built without CUDA", models),
+            "install a torch with CUDA: make build TORCH=torch==2.11.0 TORCH_INDEX=..."};
   }
   if (has_backend) {
-    return {Verdict::Warning, "CUDA", "this torch has CUDA, but no device can be used: training runs on the processor",
-            "check the driver with nvidia-smi, and CUDA_VISIBLE_DEVICES"};
+    return {Verdict::Warning, "CUDA", "this torch has CUDA, but no device can be used; training runs on the processor",
+            "check the driver with nvidia-smi, and check CUDA_VISIBLE_DEVICES"};
   }
   return {Verdict::Ok, "CUDA", "none; training runs on the processor", ""};
 }
@@ -163,11 +163,10 @@ Finding judge_bfloat16(const Probe& probe) {
   if (child.ended_well()) return {Verdict::Ok, "bfloat16", speed(child), ""};
   const std::string text = "a matrix product " + ending_of(child);
   if (!probe({kWithoutAmx}).ended_well()) {
-    return {Verdict::Warning, "bfloat16", text, "stay with float32 on the processor, which is the default"};
+    return {Verdict::Warning, "bfloat16", text, "use float32 on the processor (the default)"};
   }
-  return {
-      Verdict::Warning, "bfloat16", text,
-      fmt::format("export {} before 16-bit work on the processor; float32, the default, is not touched", kWithoutAmx)};
+  return {Verdict::Warning, "bfloat16", text,
+          fmt::format("export {} before 16-bit work on the processor; float32 (the default) works", kWithoutAmx)};
 }
 
 int probe_product(const std::string& type) {
@@ -176,12 +175,12 @@ int probe_product(const std::string& type) {
   constexpr double kSeconds = 0.4;
   const auto A = at::ones({kSide, kSide}, type == "float32" ? at::kFloat : at::kBFloat16);
   for (int warm = 0; warm < 3; ++warm) at::matmul(A, A);
-  // The best of many: what the machine can do, whatever else runs on it.
+  // The best of many shows the machine's speed even if other programs run.
   double best = std::numeric_limits<double>::infinity();
   for (const Pace pace; pace.seconds() < kSeconds;) {
     const Pace product;
     const auto C = at::matmul(A, A);
-    if (C[0][0].item<double>() != kSide) throw std::runtime_error("a wrong result");
+    if (C[0][0].item<double>() != kSide) throw std::runtime_error("the product is wrong");
     best = std::min(best, product.seconds());
   }
   fmt::print("{:.0f}\n", 2e-9 * kSide * kSide * kSide / best);

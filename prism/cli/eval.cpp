@@ -30,8 +30,8 @@ struct EvalOptions {
   bool json = false;
 };
 
-// The tokens of a text as in training: end-of-text in front of the first document and after each, so that every token
-// of the text is predicted from something. A tokenizer without end-of-text gives the documents' tokens alone.
+// The tokens of a text as in training: end-of-text stands before the first document and after each, so that every token
+// of the text has a token before it. If the tokenizer has no end-of-text, only the tokens of the documents.
 struct Tokens {
   std::vector<int64_t> ids;
   uint64_t bytes = 0;
@@ -56,12 +56,12 @@ Tokens read_tokens(const data::Corpus& corpus, const text::Tokenizer& tokenizer,
   return tokens;
 }
 
-// Sums the loss over windows of `context` tokens side by side, each target once, and keeps the logits where wanted.
+// Computes the mean loss over adjacent windows of `context` tokens, each target once. Keeps the logits for --logits.
 class Evaluation {
  public:
   Evaluation(const model::Qwen2& model, const std::vector<int64_t>& ids, const EvalOptions& options)
       : model_(model), ids_(ids), options_(options), targets_(static_cast<int64_t>(ids.size()) - 1) {
-    if (targets_ < 1) throw Error("expected text of at least two tokens, got less");
+    if (targets_ < 1) throw Error("expected text of at least two tokens, got fewer");
     if (!options.logits.empty()) {
       const double bytes = 4.0 * static_cast<double>(targets_) * static_cast<double>(model.config().vocab);
       if (bytes > 0.5 * static_cast<double>(train::memory_bytes())) {
@@ -106,7 +106,7 @@ class Evaluation {
   }
 
  private:
-  // Rows of `length` targets each, the first of which follows token `first`.
+  // Returns the mean loss of `rows` rows of `length` targets each. The first target follows token `first`.
   double window_loss(int64_t first, int64_t rows, int64_t length) {
     std::vector<at::Tensor> windows;
     for (int64_t row = 0; row < rows; ++row)
@@ -170,11 +170,11 @@ Action attach(CLI::App& app) {
   auto options = std::make_shared<EvalOptions>();
   add_path(app, "source", options->source, "Run, checkpoint or Hugging Face folder")->required();
   options->corpus.add_to(app);
-  add_integer(app, "--context", options->context, "Tokens a prediction may look back on; 0: the model's", 0);
-  add_integer(app, "--batch", options->batch, "Sequences at a time", 1, 1 << 16);
-  add_path(app, "--logits", options->logits, "Write the logits of every token, and the targets, as\nsafetensors");
+  add_integer(app, "--context", options->context, "Tokens that a prediction may see; 0: the model's context", 0);
+  add_integer(app, "--batch", options->batch, "Sequences per batch", 1, 1 << 16);
+  add_path(app, "--logits", options->logits, "Write the logits and targets of all tokens to this\nsafetensors file");
   app.add_flag("--json", options->json, "Print the figures as JSON");
-  app.add_option("--device", options->device, "cpu, cuda, cuda:N or auto")->type_name("DEVICE")->capture_default_str();
+  add_device(app, options->device);
   return [options] { return eval(*options); };
 }
 

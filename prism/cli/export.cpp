@@ -30,7 +30,7 @@ int export_model(const ExportOptions& options) {
 Action attach(CLI::App& app) {
   auto options = std::make_shared<ExportOptions>();
   add_path(app, "source", options->source, "Run, checkpoint or Hugging Face folder")->required();
-  add_path(app, "--out", options->out, "New folder to write")->required();
+  add_path(app, "--out", options->out, "New folder for the model")->required();
   add_choice<ExportType>(app, "--dtype", options->type,
                          {{"float32", ExportType::Float32}, {"bfloat16", ExportType::Bfloat16}}, "Type of the weights");
   return [options] { return export_model(*options); };

@@ -28,17 +28,18 @@ struct GenerateOptions {
   model::GenerateOptions sampling;
 };
 
-// An empty prompt begins a new document, which is what follows the end of another.
+// Returns the tokens of the prompt. An empty prompt is the end-of-text token, after which a new document begins.
 std::vector<uint32_t> prompt_ids(const std::string& prompt, const text::Tokenizer& tokenizer) {
   auto ids = tokenizer.encode(prompt);
   if (!ids.empty()) return ids;
   const auto end = tokenizer.end_of_text();
   if (!end)
-    throw Error(fmt::format("--prompt: expected a text, for the tokenizer has no {}", tokenizer.end_of_text_name()));
+    throw Error(fmt::format("--prompt: expected text, got none; an empty prompt needs a tokenizer with {}",
+                            tokenizer.end_of_text_name()));
   return {*end};
 }
 
-// Prints the text that follows the prompt, and the prompt before it where it is wanted, until `stop` is set.
+// Prints the continuation of the prompt until `stop` is set, after the prompt itself if `show_prompt`.
 void continue_text(const OpenedModel& opened, const std::string& prompt, const model::GenerateOptions& sampling,
                    bool show_prompt, const std::atomic<int>* stop = nullptr) {
   const auto& tokenizer = opened.tokenizer;
@@ -60,19 +61,21 @@ void continue_text(const OpenedModel& opened, const std::string& prompt, const m
   if (last != '\n') print("\n");
 }
 
-// Asks for prompts until the input ends (Ctrl-D). Ctrl-C stops a text; at the prompt it ends the program.
+// Asks for prompts until the input ends (Ctrl-D). Ctrl-C stops the current text; at the prompt it ends the program.
 int converse(const OpenedModel& opened, const GenerateOptions& options, model::GenerateOptions sampling) {
   const auto terminal = terminal_of(stderr);
-  say(stderr, fmt::format("{}\n{}\n", opened.from.string(),
-                          colored("Type a beginning; an empty line begins a document. Ctrl-C stops, Ctrl-D ends.",
-                                  Color::Faint, terminal)));
+  say(stderr,
+      fmt::format(
+          "{}\n{}\n", opened.from.string(),
+          colored("Type the start of a text, or press Enter to begin a new one.\nCtrl-C stops the text, Ctrl-D exits.",
+                  Color::Faint, terminal)));
   std::string prompt;
   while (true) {
     say(stderr, colored("> ", Color::Bold, terminal));
     if (!std::getline(std::cin, prompt)) break;
     const Interrupt interrupt;
     continue_text(opened, prompt, sampling, !options.no_prompt, &interrupt.signal());
-    ++sampling.seed;  // the same line again gives another text
+    ++sampling.seed;  // the same prompt again gives another text
   }
   say(stderr, "\n");
   return 0;
@@ -96,18 +99,17 @@ Action attach(CLI::App& app) {
   auto options = std::make_shared<GenerateOptions>();
   auto& sampling = options->sampling;
   add_path(app, "source", options->source, "Run, checkpoint or Hugging Face folder")->required();
-  app.add_option(
-         "--prompt", options->prompt,
-         "Text to continue; without it, standard input: a pipe is one\ntext, a terminal asks for line after line")
+  app.add_option("--prompt", options->prompt,
+                 "Text to continue; without it, read one text from a\npipe, or ask for prompts on a terminal")
       ->type_name("TEXT");
-  app.add_flag("--no-prompt", options->no_prompt, "Print the continuation alone");
-  add_integer(app, "--tokens", sampling.tokens, "The most tokens to add", 1);
-  add_real(app, "--temperature", sampling.temperature, "0 takes the likeliest token, 1 draws as the model believes", 0,
-           1e6);
-  add_integer(app, "--top-k", sampling.top_k, "Draw from the K likeliest tokens alone; 0: from all", 0);
-  add_real(app, "--top-p", sampling.top_p, "Draw from the likeliest that together reach this probability", 0, 1);
+  app.add_flag("--no-prompt", options->no_prompt, "Print only the continuation");
+  add_integer(app, "--tokens", sampling.tokens, "Maximum number of tokens to add", 1);
+  add_real(app, "--temperature", sampling.temperature, "0: the likeliest token; 1: the model's probabilities", 0, 1e6);
+  add_integer(app, "--top-k", sampling.top_k, "Sample only from the N likeliest tokens; 0: from all", 0);
+  add_real(app, "--top-p", sampling.top_p,
+           "Sample only from the likeliest tokens that together\nreach this probability", 0, 1);
   add_integer(app, "--seed", options->seed, "The same seed gives the same text", 0);
-  app.add_option("--device", options->device, "cpu, cuda, cuda:N or auto")->type_name("DEVICE")->capture_default_str();
+  add_device(app, options->device);
   return [options] { return generate(*options); };
 }
 

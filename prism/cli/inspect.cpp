@@ -30,7 +30,7 @@ struct InspectOptions {
 
 RunView view_of(const train::RunFolder& folder) { return {folder.path.string(), folder.metrics(), folder.spectra()}; }
 
-// Writes the screen anew every two seconds until the run has ended.
+// Redraws the screen every two seconds until the run has ended.
 int watch(const train::RunFolder& folder, const InspectOptions& options) {
   const Interrupt interrupt;
   const auto terminal = terminal_of(stdout);
@@ -43,18 +43,20 @@ int watch(const train::RunFolder& folder, const InspectOptions& options) {
     if (ended) return 0;
     for (int i = 0; i < 20 && interrupt.signal() == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
-  return 0;  // leaving the view is not a failure of the run
+  return 0;  // Ctrl-C closes the view, which is not a failure
 }
 
 int inspect_run(const train::RunFolder& folder, const InspectOptions& options) {
-  if (!options.data.empty()) throw Error("--data: only for a checkpoint folder (RUN/checkpoints/step-…)");
-  if (options.watch && !options.page.empty()) throw Error("--page: not together with --watch");
+  if (!options.data.empty())
+    throw Error("--data: expected a checkpoint folder (RUN/checkpoints/step-…), got a run folder");
+  if (options.watch && !options.page.empty()) throw Error("--page: cannot be combined with --watch");
   if (options.watch) return watch(folder, options);
   auto view = view_of(folder);
   fmt::print("{}", screen_of(view, options.matrix, terminal_of(stdout)));
   if (!options.page.empty()) {
     if (!fs::exists(folder.summary_file()))
-      throw Error(fmt::format("--page: {} is still running or was killed; its page needs summary.json", view.path));
+      throw Error(fmt::format(
+          "--page: expected a finished run, but {} has no summary.json; it is still running or was killed", view.path));
     auto document = train::page_document(folder, {folder.summary(), std::move(view.metrics), std::move(view.spectra)});
     document.kind = report::PageKind::Inspect;
     report::write(std::move(document), options.page);
@@ -64,7 +66,7 @@ int inspect_run(const train::RunFolder& folder, const InspectOptions& options) {
 }
 
 int inspect_checkpoint(const fs::path& folder, const InspectOptions& options) {
-  if (options.watch) throw Error("--watch: only for a run folder");
+  if (options.watch) throw Error("--watch: expected a run folder, got a checkpoint folder");
   const auto step = io::verify_manifest(folder).step;
   const auto run = fs::absolute(folder).lexically_normal().parent_path().parent_path();
   const auto matrices = train::checkpoint_spectra(folder);
@@ -93,18 +95,19 @@ int inspect(const InspectOptions& options) {
 
 Command inspect_command() {
   return {
-      "inspect", "See what the optimizer sees: spectra, signal-to-noise ratios, gains and norms",
+      "inspect", "Show what the optimizer sees: spectra, SNR, gains, norms",
       "prism inspect runs/a\nprism inspect runs/a --watch\nprism inspect runs/a/checkpoints/step-00001000 --data "
       "text.txt --page inspect.html",
       [](CLI::App& app) -> Action {
         auto options = std::make_shared<InspectOptions>();
         app.add_option("path", options->path, "A run folder or a checkpoint folder")->required()->type_name("FOLDER");
-        app.add_option("--matrix", options->matrix, "Show this one in full: part of its name")->type_name("NAME");
+        app.add_option("--matrix", options->matrix, "Show one matrix in full; part of its name is enough")
+            ->type_name("NAME");
         app.add_option("--data", options->data,
-                       "Of a checkpoint: text whose first batch gives a\ngradient, for SNR and gain")
+                       "For a checkpoint: compute SNR and gain with the\ngradient of this text's first batch")
             ->type_name("PATH")
             ->allow_extra_args(false);
-        app.add_option("--page", options->page, "Write the same as a page")->type_name("FILE.html");
+        app.add_option("--page", options->page, "Also write an HTML page")->type_name("FILE.html");
         app.add_flag("--watch", options->watch, "Follow a run until it ends");
         return [options] { return inspect(*options); };
       }};

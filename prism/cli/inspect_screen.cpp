@@ -60,7 +60,7 @@ std::string loss_plot(const std::vector<train::StepRecord>& metrics, const Termi
   return report::line_plot(series, plot_options(terminal, "step", "loss"));
 }
 
-// Median over all matrices and directions, at every recorded step.
+// Plots the median over all matrices and directions at every recorded step.
 std::string course_plot(const std::vector<train::SpectraLine>& spectra, const Terminal& terminal) {
   std::map<int64_t, std::pair<std::vector<double>, std::vector<double>>> steps;
   for (const auto& line : spectra) {
@@ -98,16 +98,15 @@ const train::SpectraLine* find_matrix(const std::vector<train::SpectraLine>& lin
   return nullptr;
 }
 
-[[noreturn]] void refuse_matrix(const std::string& part, const std::vector<std::string>& names) {
-  throw Error(fmt::format("--matrix: no recorded matrix has \"{}\" in its name{}", part,
-                          names.empty() ? "; nothing is recorded" : ", such as " + names.front()));
+[[noreturn]] void refuse_matrix(const std::string& part, const std::string& known) {
+  if (known.empty()) throw Error(fmt::format("--matrix: no spectra are recorded, so no matrix matches \"{}\"", part));
+  throw Error(fmt::format("--matrix: expected part of a matrix's name, such as {}, got \"{}\"", known, part));
 }
 
 std::string matrix_plots(const std::vector<train::SpectraLine>& lines, const std::string& part,
                          const Terminal& terminal) {
   const auto* line = find_matrix(lines, part);
-  if (line == nullptr)
-    refuse_matrix(part, lines.empty() ? std::vector<std::string>{} : std::vector<std::string>{lines.front().matrix});
+  if (line == nullptr) refuse_matrix(part, lines.empty() ? "" : lines.front().matrix);
   auto snr = plot_options(terminal, "direction", "SNR"), gain = plot_options(terminal, "direction", "gain"),
        values = plot_options(terminal, "index", "σ of T");
   snr.log_y = values.log_y = true;
@@ -125,7 +124,7 @@ std::vector<train::SpectraLine> last_record(const std::vector<train::SpectraLine
   return lines;
 }
 
-std::string momentum_text(const std::vector<double>& values) {
+std::string extremes_text(const std::vector<double>& values) {
   if (values.empty()) return "";
   return fmt::format("{:.3g}  {:.3g}", values.front(), values.back());
 }
@@ -139,13 +138,13 @@ double stable_rank(const std::vector<double>& values) {  // ‖W‖_F²/‖W‖�
 }  // namespace
 
 std::string screen_of(const RunView& view, const std::string& matrix, const Terminal& terminal) {
-  if (view.metrics.empty()) return fmt::format("{}: no step yet\n", view.path);
+  if (view.metrics.empty()) return fmt::format("{}: no steps yet\n", view.path);
   const auto& last = view.metrics.back();
   auto text = fmt::format("{}  step {}  loss {}\n\n{}", view.path, last.step, number_text(last.loss),
                           loss_plot(view.metrics, terminal));
   if (view.spectra.empty()) {
-    if (!matrix.empty()) refuse_matrix(matrix, {});
-    return text + "\nNo spectra are recorded; metrics.spectra_every sets how often a run does.\n";
+    if (!matrix.empty()) refuse_matrix(matrix, "");
+    return text + "\nNo spectra recorded; set metrics.spectra_every to record them.\n";
   }
   const auto record = last_record(view.spectra);
   text += course_plot(view.spectra, terminal);
@@ -161,20 +160,18 @@ std::string screen_of(const CheckpointView& view, const std::string& matrix, con
                            {"spectrum"},
                            {"momentum σ max  min", Align::Right},
                            {"spectrum"}});
-  std::vector<std::string> names;
   std::string plots;
   for (const auto& m : view.matrices) {
-    names.push_back(m.name);
-    table.row({short_name(m.name), fmt::format("{} × {}", m.shape[0], m.shape[1]), momentum_text(m.weight),
+    table.row({short_name(m.name), fmt::format("{} × {}", m.shape[0], m.shape[1]), extremes_text(m.weight),
                fmt::format("{:.1f}", stable_rank(m.weight)), report::spark_line(m.weight, 12),
-               momentum_text(m.momentum), m.momentum.empty() ? "" : report::spark_line(m.momentum, 12)});
+               extremes_text(m.momentum), m.momentum.empty() ? "" : report::spark_line(m.momentum, 12)});
     if (matrix.empty() || !plots.empty() || m.name.find(matrix) == std::string::npos) continue;
     auto options = plot_options(terminal, "index", "σ");
     options.log_y = true;
     plots = fmt::format("\n{}\n{}", m.name,
                         report::line_plot({{"weights", {}, m.weight}, {"momentum", {}, m.momentum}}, options));
   }
-  if (!matrix.empty() && plots.empty()) refuse_matrix(matrix, names);
+  if (!matrix.empty() && plots.empty()) refuse_matrix(matrix, view.matrices.empty() ? "" : view.matrices.front().name);
   auto text = fmt::format("{}  step {}\n\n{}{}", view.path, view.step, table.text(), plots);
   if (!view.spectra.empty()) text += "\nwith the gradient of one batch\n" + spectra_table(view.spectra);
   if (!view.spectra.empty() && !matrix.empty()) text += matrix_plots(view.spectra, matrix, terminal);

@@ -16,12 +16,12 @@ namespace {
 std::atomic<int> received = 0;
 std::string answer_text;  // set while no handler is installed
 
-// Calls nothing but what signal handlers may.
+// Calls only async-signal-safe functions.
 void receive(int signal) {
   const int error = errno;
   if (received.exchange(signal) == 0 && !answer_text.empty() &&
       write(STDERR_FILENO, answer_text.data(), answer_text.size()) < 0) {
-    // Nobody listens.
+    // Standard error is closed; there is nobody to tell.
   }
   errno = error;
 }

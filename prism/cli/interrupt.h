@@ -5,15 +5,14 @@
 
 namespace prism::cli {
 
-// The answer of commands that train: it fits a terminal of 80 columns.
-inline constexpr const char* kSavesRun =
-    "stopping: the run is saved after this step; Ctrl-C again ends at once, unsaved";
+// Printed when a signal interrupts training; fits in 80 columns.
+inline constexpr const char* kSavesRun = "stopping: saving after this step; press Ctrl-C again to quit without saving";
 
-// While it lives, SIGINT, SIGTERM and SIGHUP no longer end the program at once but are seen by `check`, so that what
-// was begun can be saved or taken away again. A second SIGINT or SIGTERM ends the program; a second SIGHUP does not,
-// for a terminal that closes often sends two. A SIGHUP that is ignored (nohup) stays ignored. One object at a time.
+// While an object exists, SIGINT, SIGTERM and SIGHUP set a flag instead of ending the program, so that work can be
+// saved or undone. A second SIGINT or SIGTERM ends the program; a second SIGHUP does not, because a closing terminal
+// often sends two. SIGHUP stays ignored if it was (nohup). Only one object may exist at a time.
 //
-// `answer` is written to standard error the moment a signal comes, whatever the program is doing.
+// `answer` is written to standard error as soon as a signal arrives.
 class Interrupt {
  public:
   explicit Interrupt(const std::string& answer = "");
@@ -21,8 +20,8 @@ class Interrupt {
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
 
-  void check() const;                      // throws std::runtime_error once a signal came
-  const std::atomic<int>& signal() const;  // its number, or 0
+  void check() const;                      // throws std::runtime_error if a signal has arrived
+  const std::atomic<int>& signal() const;  // the number of the signal that arrived, or 0
 };
 
 }  // namespace prism::cli

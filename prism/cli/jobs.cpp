@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "prism/cli/child_process.h"
+#include "prism/cli/command.h"
 #include "prism/cli/console.h"
 #include "prism/cli/interrupt.h"
 #include "prism/io/atomic_file.h"
@@ -32,9 +33,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int kWrongInput = 2;
-
-// A folder that is removed again.
+// A temporary folder, removed by the destructor.
 class ScratchFolder {
  public:
   ScratchFolder() {
@@ -54,7 +53,7 @@ class ScratchFolder {
   fs::path path_;
 };
 
-// Every key that was given, with its origin, so that messages are the same in the other process.
+// Returns every key that was given, with its origin, which the child process needs for its messages.
 json settings_of(const io::Config& config) {
   json settings = json::array();
   for (const auto& key : config.table().keys()) {
@@ -65,23 +64,16 @@ json settings_of(const io::Config& config) {
   return settings;
 }
 
-// The GPUs that processes take in turn; one where the configuration names a device.
+// Returns the GPUs that the runs take in turn, as CUDA_VISIBLE_DEVICES names them. Empty if the configuration names a
+// device or there is no GPU.
 std::vector<std::string> gpus(const io::Config& config) {
-  std::vector<std::string> names;
   const auto device = config.string("run.device");
-  if ((device != "auto" && device != "cuda") || !at::globalContext().hasCUDA()) return names;
+  if ((device != "auto" && device != "cuda") || !at::globalContext().hasCUDA()) return {};
   const auto count = static_cast<size_t>(at::detail::getCUDAHooks().deviceCount());
-  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  std::string list = visible == nullptr ? "" : visible;
-  for (size_t i = 0; i < count; ++i) {
-    if (visible == nullptr) {
-      names.push_back(std::to_string(i));
-      continue;
-    }
-    const auto comma = std::min(list.find(','), list.size());
-    names.push_back(list.substr(0, comma));
-    list.erase(0, comma + 1);
-  }
+  std::vector<std::string> names;
+  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES"); visible != nullptr) names = io::split(visible, ',');
+  for (size_t i = names.size(); i < count; ++i) names.push_back(std::to_string(i));
+  names.resize(count);
   return names;
 }
 
@@ -90,7 +82,7 @@ std::vector<std::string> environment_for(const std::string& gpu) {
   return {"CUDA_VISIBLE_DEVICES=" + gpu};
 }
 
-// The process of one run, and what it has said so far.
+// The process of one run.
 class Process {
  public:
   Process(const fs::path& file, const fs::path& errors, const std::string& gpu)
@@ -102,7 +94,7 @@ class Process {
   int output() const { return child_.output(); }
   void stop() const { child_.stop(); }
 
-  // Reads what is there and calls `line` for each whole line; false at the end.
+  // Waits for output and calls `line` for each complete line. Returns false at the end.
   template <typename Line>
   bool read(const Line& line) {
     if (!child_.read(text_)) return false;
@@ -111,12 +103,12 @@ class Process {
     return true;
   }
 
-  int wait() {  // its exit status; 128 + the signal that ended it
+  int wait() {  // returns the exit status, or 128 + the signal that ended it
     const auto [status, signal] = child_.wait();
     return signal != 0 ? 128 + signal : status;
   }
 
-  std::string message() const {  // the last line of its errors
+  std::string message() const {  // returns the last line of its standard error
     auto text = io::read_file(errors_);
     while (!text.empty() && text.back() == '\n') text.pop_back();
     const auto begin = text.rfind('\n');
@@ -128,7 +120,7 @@ class Process {
   fs::path errors_;
   io::FileDescriptor error_file_;
   ChildProcess child_;
-  std::string text_;
+  std::string text_;  // output after the last complete line
 };
 
 struct Running {
@@ -211,11 +203,11 @@ class Jobs {
       ++done_;
       return;
     }
-    if (stopped_ && status > 128) return;  // saved
+    if (stopped_ && status > 128) return;  // it was saved
     const auto message = fmt::format("{}: {}", jobs_[running.job].name, running.process->message());
     if (status == kWrongInput) throw Error(message);
-    throw std::runtime_error(status > 128 ? fmt::format("{}: ended by signal {}", jobs_[running.job].name, status - 128)
-                                          : message);
+    throw std::runtime_error(
+        status > 128 ? fmt::format("{}: killed by signal {}", jobs_[running.job].name, status - 128) : message);
   }
 
   void report() {
@@ -280,7 +272,7 @@ std::string jobs_remark(const io::Config& config, int64_t at_a_time) {
   const int64_t threads = given > 0 ? given : at::get_num_threads(), cores = std::thread::hardware_concurrency();
   if (threads * at_a_time <= cores) return "";
   return fmt::format(
-      "{} runs at a time with {} each on {}: run.threads = {} would be faster (its results differ in the last digits)",
+      "{} runs at a time with {} each, but only {}; run.threads = {} is faster (results differ in the last digits)",
       at_a_time, io::counted(threads, "thread"), io::counted(cores, "core"), std::max<int64_t>(1, cores / at_a_time));
 }
 

@@ -13,30 +13,30 @@
 
 namespace prism::cli {
 
-// A training run for a process of its own.
+// A training run to be made in a process of its own.
 struct Job {
   std::string name;   // "PRISM lr 0.02 seed 1"
-  io::Config config;  // run.out is its folder, in which it is begun or resumed
+  io::Config config;  // run.out is its folder; a run found there is resumed
 };
 
 struct JobsOptions {
   int64_t at_a_time = 2;
   std::filesystem::path data;              // folder of the dataset's shards
-  const std::atomic<int>* stop = nullptr;  // once not zero: all are saved and ended
-  std::function<bool()> out_of_time = {};  // as `stop`, when it returns true
+  const std::atomic<int>* stop = nullptr;  // if not zero, all runs are saved and stopped
+  std::function<bool()> out_of_time = {};  // if it returns true, the same
   ProgressLine* line = nullptr;
 };
 
-// Makes the runs in processes of this program, `at_a_time` side by side and in order, each on the GPU that is its turn
-// where there are several. Returns true when all have ended, false when they were saved and stopped. A run that fails
-// stops the others (saved) and throws what it said.
+// Makes the runs in order, `at_a_time` of them in parallel, each in a process of this program. Several GPUs are used in
+// turn. Returns true if all runs ended, false if they were saved and stopped. If a run fails, the others are saved and
+// stopped, and its message is thrown.
 bool run_jobs(const std::vector<Job>& jobs, const train::Dataset& dataset, const JobsOptions& options);
 
-// Makes the run that the file of `run_jobs` describes; `prism train --job FILE`. Reports as lines of JSON on standard
-// output.
+// Makes the run described by a file that `run_jobs` wrote (`prism train --job FILE`). Prints its progress as lines of
+// JSON. Returns the exit status.
 int run_job(const std::filesystem::path& file);
 
-// What should be known of so many runs at a time on this machine; empty where nothing.
+// Returns a warning if so many runs at a time use more threads than the machine has cores; else "".
 std::string jobs_remark(const io::Config& config, int64_t at_a_time);
 
 }  // namespace prism::cli

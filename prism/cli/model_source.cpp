@@ -17,7 +17,7 @@ OpenedModel open_checkpoint(const fs::path& checkpoint, const train::RunFolder& 
   auto tokenizer = run.tokenizer();
   auto model = model::load_model(checkpoint, device);
   if (tokenizer.size() > model.config().vocab) {
-    throw Error(fmt::format("{}: has {} tokens, but the model's embedding {} rows", run.tokenizer_file().string(),
+    throw Error(fmt::format("{}: has {} tokens, but the model's embedding has {} rows", run.tokenizer_file().string(),
                             tokenizer.size(), model.config().vocab));
   }
   return {std::move(model), std::move(tokenizer), checkpoint, std::move(skipped)};
@@ -29,7 +29,7 @@ OpenedModel open_run(const train::RunFolder& run, at::Device device) {
   for (const auto& checkpoint : latest.skipped)
     skipped.push_back(fmt::format("{}: {}", checkpoint.path.string(), checkpoint.reason));
   if (!latest.path) {
-    throw Error(fmt::format("{}: expected a checkpoint that verifies, got {}", run.checkpoints().string(),
+    throw Error(fmt::format("{}: expected a valid checkpoint, got {}", run.checkpoints().string(),
                             skipped.empty() ? "none" : skipped.front()));
   }
   return open_checkpoint(*latest.path, run, std::move(skipped), device);
@@ -49,12 +49,12 @@ OpenedModel open_model(const fs::path& path, at::Device device) {
     io::verify_manifest(folder);
     return open_checkpoint(folder, {folder.parent_path().parent_path()}, {}, device);
   }
-  if (const auto best = io::latest_checkpoint(folder); best.path) {  // the folder best of a run
+  if (const auto best = io::latest_checkpoint(folder); best.path) {  // the folder `best` of a run
     return open_checkpoint(*best.path, {folder.parent_path()}, {}, device);
   }
   if (!fs::exists(folder / "config.json")) {
     throw Error(
-        fmt::format("{}: has neither checkpoints, manifest.json nor config.json; expected a run, a checkpoint or "
+        fmt::format("{}: contains no checkpoints, manifest.json or config.json; expected a run, a checkpoint or "
                     "a Hugging Face folder",
                     path.string()));
   }

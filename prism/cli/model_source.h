@@ -15,11 +15,11 @@ struct OpenedModel {
   model::Qwen2 model;
   text::Tokenizer tokenizer;
   std::filesystem::path from;        // the checkpoint or folder that was read
-  std::vector<std::string> skipped;  // newer checkpoints that do not verify, and why
+  std::vector<std::string> skipped;  // newer checkpoints that failed verification, and why
 };
 
-// A run folder, of which the newest checkpoint that verifies is taken; a checkpoint folder, which must verify; or a
-// Hugging Face folder. The tokenizer of a checkpoint is the run's tokenizer.json.
+// Opens a run folder (its newest valid checkpoint), a checkpoint folder (which must be valid) or a Hugging Face folder.
+// The tokenizer of a checkpoint is the run's tokenizer.json.
 OpenedModel open_model(const std::filesystem::path& path, at::Device device = at::kCPU);
 
 }  // namespace prism::cli

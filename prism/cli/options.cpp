@@ -35,9 +35,9 @@ CLI::Option* add_number(CLI::App& app, const std::string& name, Number& value, c
                         Number most, const std::string& expected) {
   const auto check = [=](std::string& text) {
     Number number{};
-    if (!read_number(text, number) || !(number >= least && number <= most))  // also what is no number
+    if (!read_number(text, number) || !(number >= least && number <= most))  // NaN fails too
       return fmt::format("expected {}, got '{}'", expected, text);
-    text = fmt::to_string(number);  // as the parser reads it
+    text = fmt::to_string(number);  // in the form that the parser reads
     return std::string();
   };
   return app.add_option(name, value, doc)->transform(CLI::Validator(check, ""))->capture_default_str();
@@ -72,6 +72,12 @@ CLI::Option* add_path(CLI::App& app, const std::string& name, std::string& value
   return app.add_option(name, value, doc)->type_name("PATH");
 }
 
+CLI::Option* add_device(CLI::App& app, std::string& value) {
+  return app.add_option("--device", value, "cpu, cuda, cuda:N or auto (the first GPU, if any)")
+      ->type_name("DEVICE")
+      ->capture_default_str();
+}
+
 CLI::Option* add_name(CLI::App& app, const std::string& name, std::string& value, const std::vector<std::string>& known,
                       const std::string& doc) {
   return app.add_option(name, value, doc)->check(one_of(known))->type_name("NAME")->capture_default_str();
@@ -97,12 +103,12 @@ CLI::Option* add_word(CLI::App& app, const std::string& name, const std::vector<
 }
 
 void ConfigOptions::attach(CLI::App& app) {
-  app.add_option("--config", file, "Configuration (docs/configuration.md has all keys)")->type_name("FILE.toml");
-  app.add_option("--set", settings, "Sets one key; may be given again and again")
+  app.add_option("--config", file, "Configuration file (keys: docs/configuration.md)")->type_name("FILE.toml");
+  app.add_option("--set", settings, "Set one key; may be repeated")
       ->type_name("section.key=value")
       ->expected(1)
       ->take_all();
-  app.add_option("--out", out, "Folder of the results; the same as --set run.out=FOLDER")->type_name("FOLDER");
+  app.add_option("--out", out, "Folder for the results; same as --set run.out=FOLDER")->type_name("FOLDER");
 }
 
 void ConfigOptions::apply(io::Config& config) const {
@@ -110,20 +116,21 @@ void ConfigOptions::apply(io::Config& config) const {
   for (const auto& setting : settings) config.set(setting);
   if (out) config.assign("run.out", *out, "--out");
   if (!config.has("run.out"))
-    throw Error("--out: expected the folder of the results, got nothing; or give run.out in the configuration file");
+    throw Error("--out: expected a folder for the results, got nothing; or set run.out in the configuration file");
 }
 
 void CorpusOptions::add_to(CLI::App& app) {
-  app.add_option("text", paths, "Files and folders: text, .jsonl or .parquet,\neach also .gz or .zst (but .parquet)")
+  app.add_option("text", paths, "Files and folders: text and .jsonl (also as .gz or\n.zst), and .parquet")
       ->required()
       ->type_name("PATH");
-  app.add_option("--extension", reader.extensions, "Of folders take only such files (.py);\nmay be repeated")
+  app.add_option("--extension", reader.extensions,
+                 "In folders, read only files with this extension\n(.py); may be repeated")
       ->type_name("EXT")
       ->allow_extra_args(false);
-  app.add_option("--separator", reader.separator, "Line between two documents of a text file;\n\"\" for none")
+  app.add_option("--separator", reader.separator, "Line that separates the documents of a text file;\n\"\" for none")
       ->type_name("LINE")
       ->capture_default_str();
-  app.add_option("--text-field", reader.text_field, "Field or column of .jsonl and .parquet files")
+  app.add_option("--text-field", reader.text_field, "Field of .jsonl or column of .parquet with the text")
       ->type_name("NAME")
       ->capture_default_str();
 }

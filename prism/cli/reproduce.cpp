@@ -46,7 +46,7 @@ void check(const ReproduceOptions& options) {
   if (!(options.epochs > 0)) throw Error(fmt::format("--epochs: expected a number above 0, got {}", options.epochs));
 }
 
-// Runs that would see their text more often than the user allows are refused before the first begins.
+// Throws if a missing run would pass over its text more often than --epochs allows.
 void check_epochs(const std::vector<Experiment>& experiments, const reproduce::Pool& pool,
                   const train::Dataset& dataset, const reproduce::Setup& setup, double epochs) {
   for (const auto& missing : reproduce::missing_runs(experiments, pool, setup)) {
@@ -56,8 +56,7 @@ void check_epochs(const std::vector<Experiment>& experiments, const reproduce::P
     const auto there = static_cast<double>(dataset.train.tokens());
     if (static_cast<double>(wanted) <= there * epochs) continue;
     throw Error(fmt::format(
-        "--data: {} trains on {} tokens and the text has {}; give more text, or allow it to be repeated with "
-        "--epochs {:.1f}",
+        "--data: {} trains on {} tokens, but the text has {}; give more text or allow repetition with --epochs {:.1f}",
         missing.name, grouped(wanted), grouped(dataset.train.tokens()),
         std::ceil(10 * static_cast<double>(wanted) / there) / 10));
   }
@@ -66,8 +65,8 @@ void check_epochs(const std::vector<Experiment>& experiments, const reproduce::P
 void print_plan(const ReproduceOptions& options, const std::vector<Experiment>& experiments,
                 const reproduce::Pool& pool, const reproduce::Setup& setup) {
   using report::Align;
-  report::TextTable table({{"experiment"}, {"runs", Align::Right}, {"done", Align::Right}, {"to come", Align::Right}});
-  std::string markdown = "| experiment | question | runs | done | to come |\n|---|---|---|---|---|\n";
+  report::TextTable table({{"experiment"}, {"runs", Align::Right}, {"done", Align::Right}, {"left", Align::Right}});
+  std::string markdown = "| experiment | question | runs | done | left |\n|---|---|---|---|---|\n";
   double total = 0;
   for (const auto& line : reproduce::plan_lines(experiments, pool, setup)) {
     const Cells cells = {grouped(line.runs), grouped(line.done), line.seconds > 0 ? in_time(line.seconds) : ""};
@@ -75,8 +74,9 @@ void print_plan(const ReproduceOptions& options, const std::vector<Experiment>& 
     markdown += fmt::format("| `{}` | {} | {} |\n", line.name, line.question, fmt::join(cells, " | "));
     total += line.seconds;
   }
-  fmt::print("{}\nAbout {} of training to come. Experiments share runs; each counts where it comes first.\n",
-             options.markdown ? markdown : table.text(), in_time(total));
+  fmt::print(
+      "{}\nAbout {} of training left. Experiments share runs; a run counts in the first experiment that needs it.\n",
+      options.markdown ? markdown : table.text(), in_time(total));
 }
 
 void print_results(const ReproduceOptions& options, const std::vector<Experiment>& experiments,
@@ -107,12 +107,12 @@ void print_results(const ReproduceOptions& options, const std::vector<Experiment
 }
 
 std::string progress_text(const reproduce::RunnerProgress& p) {
-  return fmt::format("{} done, {} to come  ETA {}  {}  step {}/{}  loss {:.3f}  {} tokens/s", p.done, p.left,
+  return fmt::format("{} done, {} left  ETA {}  {}  step {}/{}  loss {:.3f}  {} tokens/s", p.done, p.left,
                      in_time(p.eta_s), p.name, p.inner.step, p.inner.steps, p.inner.loss,
                      grouped(static_cast<int64_t>(p.inner.tokens_per_s)));
 }
 
-// Makes what is missing; returns the exit status.
+// Makes the missing runs. Returns the exit status.
 int make_runs(const ReproduceOptions& options, const std::vector<Experiment>& experiments, reproduce::Pool& pool,
               std::optional<reproduce::Setup>& setup) {
   ProgressLine line;
@@ -142,20 +142,19 @@ int make_runs(const ReproduceOptions& options, const std::vector<Experiment>& ex
   const auto end = reproduce::make_runs(experiments, pool, dataset, run);
   line.clear();
   if (end != reproduce::RunnerEnd::Complete)
-    fmt::print("{}; the same command goes on: {}\n",
-               end == reproduce::RunnerEnd::OutOfTime ? "the time is over" : "saved", command_text(options));
+    fmt::print("{}; run the same command to continue: {}\n",
+               end == reproduce::RunnerEnd::OutOfTime ? "out of time" : "saved", command_text(options));
   return end == reproduce::RunnerEnd::Interrupted ? 128 + interrupt.signal() : 0;
 }
 
 int reproduce_experiments(ReproduceOptions options) {
   check(options);
-  const bool smoke = options.choices.scale == "smoke";
-  if (smoke && options.choices.data.empty()) options.choices.data = {"torch-sources"};
+  if (options.choices.scale == "smoke" && options.choices.data.empty()) options.choices.data = {"torch-sources"};
   const auto experiments = reproduce::make_experiments(options.names, options.choices);
   reproduce::Pool pool(options.pool);
   for (const auto& path : options.merge) {
     const auto merged = pool.merge(path);
-    fmt::print("{}: {} results taken over, {} known already, {} of other numerics left out\n", path, merged.added,
+    fmt::print("{}: {} results added, {} already known, {} skipped (other numerics)\n", path, merged.added,
                merged.known, merged.outdated);
   }
   auto setup = reproduce::usual_setup(experiments, pool);
@@ -166,7 +165,7 @@ int reproduce_experiments(ReproduceOptions options) {
   int status = 0;
   if (!options.choices.data.empty() && !options.markdown) status = make_runs(options, experiments, pool, setup);
   if (!setup) {
-    throw Error(fmt::format("--data: {} holds no run of {} at the scale {}; name the text to train on{}", options.pool,
+    throw Error(fmt::format("--data: {} holds no run of {} at scale {}; give the text to train on{}", options.pool,
                             fmt::join(options.names, " "), options.choices.scale,
                             options.choices.scale == "paper"
                                 ? ": the Parquet files of FineWeb-Edu's sample of 10 billion tokens (sample/10BT)"
@@ -179,50 +178,47 @@ int reproduce_experiments(ReproduceOptions options) {
 }  // namespace
 
 Command reproduce_command() {
-  return {"reproduce", "Run the paper's experiments, and those beyond it",
+  return {"reproduce", "Run the paper's experiments and further ones",
           "prism reproduce table1 --scale smoke\n"
           "prism reproduce all --scale sweep --data corpus.txt --minutes 30 --pool runs/pool\n"
           "prism reproduce table1 --scale sweep --pool experiments",
           [](CLI::App& app) -> Action {
             auto options = std::make_shared<ReproduceOptions>();
             app.add_option("name", options->names,
-                           "Experiments (docs/reproduce.md has the list), folders\nof them such as covariance, or all")
+                           "Experiments (listed in docs/reproduce.md), a group such\nas covariance, or all")
                 ->required()
                 ->type_name("NAME");
             app.add_option("--scale", options->choices.scale,
-                           fmt::format("How long and how large: {}", fmt::join(reproduce::scale_names(), ", ")))
+                           fmt::format("Size of the runs: {}", fmt::join(reproduce::scale_names(), ", ")))
                 ->required()
                 ->type_name("SCALE");
             app.add_option("--data", options->choices.data,
-                           "Text or token shards to train on; without it only what\nthe pool holds is shown")
+                           "Text or token shards to train on; without it, show the\nresults that the pool holds")
                 ->type_name("PATH");
             app.add_option("--held-out", options->choices.held_out, "Text to measure the loss on, never trained on")
                 ->type_name("PATH");
             app.add_option("--tokenizer", options->choices.tokenizer, "tokenizer.json; without it one is trained")
                 ->type_name("FILE");
-            app.add_option("--pool", options->pool, "Folder in which results gather")
+            app.add_option("--pool", options->pool, "Folder that collects the results")
                 ->type_name("FOLDER")
                 ->capture_default_str();
-            app.add_option("--merge", options->merge, "Takes over the results of another pool")->type_name("PATH");
-            app.add_option("--minutes", options->minutes, "Stops cleanly after so long; 0: when all is done")
+            app.add_option("--merge", options->merge, "Add the results of another pool")->type_name("PATH");
+            app.add_option("--minutes", options->minutes, "Stop cleanly after N minutes; 0: when all is done")
                 ->type_name("N")
                 ->capture_default_str();
-            add_integer(app, "--jobs", options->jobs,
-                        "Runs made side by side, each on a GPU of its own where\nthere are several", 1, 64);
-            app.add_option("--epochs", options->epochs, "How often a run may see its text")
+            add_integer(app, "--jobs", options->jobs, "Runs at a time; each takes its own GPU if there are\nseveral", 1,
+                        64);
+            app.add_option("--epochs", options->epochs, "Passes that a run may make over its text")
                 ->type_name("N")
                 ->capture_default_str();
-            app.add_option("--device", options->choices.device, "cpu, cuda, cuda:N or auto")
-                ->type_name("DEVICE")
-                ->capture_default_str();
-            app.add_option("--set", options->choices.settings,
-                           "Sets one key of every run; may be given again and again")
+            add_device(app, options->choices.device);
+            app.add_option("--set", options->choices.settings, "Set one key in every run; may be repeated")
                 ->type_name("section.key=value")
                 ->expected(1)
                 ->take_all();
-            app.add_flag("--dry-run", options->dry_run, "Prints runs and minutes, and ends");
-            app.add_flag("--markdown", options->markdown, "Prints tables as Markdown, and makes no runs");
-            app.add_flag("--keep-runs", options->keep_runs, "Leaves the folders of finished runs in the pool");
+            app.add_flag("--dry-run", options->dry_run, "Print the runs and their time, then exit");
+            app.add_flag("--markdown", options->markdown, "Print the tables as Markdown; make no runs");
+            app.add_flag("--keep-runs", options->keep_runs, "Keep the folders of finished runs in the pool");
             return [options] { return reproduce_experiments(*options); };
           }};
 }

@@ -6,6 +6,7 @@
 #include "prism/io/config_toml.h"
 #include "prism/io/folder_lock.h"
 #include "prism/train/config.h"
+#include "prism/train/estimate.h"
 #include "prism/train/machine.h"
 #include "prism/train/run_page.h"
 
@@ -66,14 +67,14 @@ std::string progress_text(const data::Progress& p) {
 }
 
 std::string data_line(const train::DatasetSize& data) {
-  return fmt::format("data    {}{} tokens an epoch, {} held out, vocabulary {}", data.counted ? "" : "about ",
+  return fmt::format("data    {}{} tokens per epoch, {} held out, vocabulary {}", data.counted ? "" : "about ",
                      grouped(data.epoch_tokens), grouped(data.val_tokens), grouped(data.vocab));
 }
 
 std::string skipped_files(const data::Skipped& skipped) {
   std::string text;
   for (const auto& [count, what] :
-       {std::pair{skipped.hidden, "hidden"}, std::pair{skipped.filtered, "of other extensions"},
+       {std::pair{skipped.hidden, "hidden"}, std::pair{skipped.filtered, "with other extensions"},
         std::pair{skipped.binary, "binary"}, std::pair{skipped.empty, "empty"},
         std::pair{skipped.special, "neither files nor folders"}}) {
     if (count > 0) text += fmt::format("{}{} {}", text.empty() ? "skipped files: " : ", ", grouped(count), what);
@@ -84,13 +85,13 @@ std::string skipped_files(const data::Skipped& skipped) {
 std::vector<std::string> remarks(const data::BuildResult& result) {
   std::vector<std::string> lines;
   if (result.cut_bytes > 0) {
-    lines.push_back(fmt::format("one document, without separators: its end ({}) is held out",
-                                in_bytes(static_cast<double>(result.cut_bytes))));
+    lines.push_back(
+        fmt::format("a single document: its last {} are held out", in_bytes(static_cast<double>(result.cut_bytes))));
   }
-  if (result.empty_documents > 0) lines.push_back(io::counted(result.empty_documents, "empty document") + " left out");
-  if (result.null_rows > 0) lines.push_back("null left out in " + io::counted(result.null_rows, "row"));
+  if (result.empty_documents > 0) lines.push_back("skipped " + io::counted(result.empty_documents, "empty document"));
+  if (result.null_rows > 0) lines.push_back("skipped " + io::counted(result.null_rows, "row") + " without text (null)");
   if (result.broken_characters > 0)
-    lines.push_back("U+FFFD replaces what is not UTF-8, in " + io::counted(result.broken_characters, "place"));
+    lines.push_back("replaced invalid UTF-8 by U+FFFD in " + io::counted(result.broken_characters, "place"));
   if (const auto skipped = skipped_files(result.skipped); !skipped.empty()) lines.push_back(skipped);
   return lines;
 }
@@ -98,7 +99,7 @@ std::vector<std::string> remarks(const data::BuildResult& result) {
 train::Dataset open_dataset(const io::Config& config, ProgressLine& line,
                             const std::optional<train::TrainedData>& trained) {
   const std::filesystem::path out = config.string("run.out");
-  { const io::FolderLock can_be_written(out); }  // or say so before hours of work
+  { const io::FolderLock can_be_written(out); }  // fail now, not after hours of work
   train::DatasetProgress progress;
   progress.tokenizer = [&](const text::TrainerProgress& p) {
     if (line.due()) line.update(text_of(p));
@@ -122,35 +123,29 @@ train::Dataset open_dataset(const io::Config& config, ProgressLine& line,
   return dataset;
 }
 
-std::vector<std::string> run_header(const io::Config& config, const train::DatasetSize& data,
-                                    const train::Estimate& estimate, size_t runs) {
-  const auto& memory = estimate.memory;
-  std::vector<std::string> lines = {model_line(config, estimate), device_line(config)};
-  if (runs == 1) lines.push_back(rates_line(config));
-  lines.push_back(steps_line(config, data, estimate));
-  lines.push_back(fmt::format("needs   about {}{}, {} of memory, {} of disk",
-                              in_time(estimate.seconds * static_cast<double>(runs)),
-                              runs == 1 ? "" : fmt::format(" for {}", io::counted(static_cast<int64_t>(runs), "run")),
-                              in_bytes(memory.total()), in_bytes(estimate.disk_bytes * static_cast<double>(runs))));
-  return lines;
-}
-
-std::vector<std::string> run_warnings(const io::Config& config, const train::Estimate& estimate, size_t runs) {
-  std::vector<std::string> lines;
-  if (const double seconds = estimate.seconds * static_cast<double>(runs); seconds > kDay) {
+void announce(const io::Config& config, const train::DatasetSize& data, ProgressLine& line, int64_t done, size_t runs) {
+  line.doing("measuring a step");
+  const auto estimate = train::estimate(config, data, done);
+  const double seconds = estimate.seconds * static_cast<double>(runs), memory = estimate.memory.total();
+  line.note(model_line(config, estimate));
+  line.note(device_line(config));
+  if (runs == 1) line.note(rates_line(config));
+  line.note(steps_line(config, data, estimate));
+  line.note(fmt::format("needs   about {}{}, {} of memory, {} of disk", in_time(seconds),
+                        runs == 1 ? "" : fmt::format(" for {}", io::counted(static_cast<int64_t>(runs), "run")),
+                        in_bytes(memory), in_bytes(estimate.disk_bytes * static_cast<double>(runs))));
+  if (seconds > kDay) {
     const bool cpu = train::device_of(config.string("run.device")).is_cpu();
-    lines.push_back(
-        fmt::format("warning: this will take about {} on this machine; a smaller model.preset{} or fewer "
-                    "train.steps makes it shorter",
-                    in_time(seconds), cpu ? ", a GPU" : ""));
+    line.note(fmt::format(
+        "warning: this will take about {} on this machine; use a smaller model.preset{} or fewer train.steps",
+        in_time(seconds), cpu ? ", a GPU" : ""));
   }
-  if (estimate.memory.total() > estimate.memory_there) {
-    lines.push_back(
-        fmt::format("warning: this needs about {} of memory and there are {}; a larger train.accumulate or "
-                    "model.recompute = true makes it less",
-                    in_bytes(estimate.memory.total()), in_bytes(estimate.memory_there)));
+  if (memory > estimate.memory_there) {
+    line.note(
+        fmt::format("warning: this needs about {} of memory, but there are {}; raise train.accumulate or set "
+                    "model.recompute = true",
+                    in_bytes(memory), in_bytes(estimate.memory_there)));
   }
-  return lines;
 }
 
 std::string annotated_toml(const io::Config& complete, const io::Config& given) {

@@ -6,33 +6,29 @@
 #include "prism/cli/console.h"
 #include "prism/io/config.h"
 #include "prism/train/dataset.h"
-#include "prism/train/estimate.h"
 
 namespace prism::cli {
 
 std::string progress_text(const data::Progress& progress);
 
-std::string data_line(const train::DatasetSize& data);  // "data    1,234,567 tokens an epoch, …"
+std::string data_line(const train::DatasetSize& data);  // "data    1,234,567 tokens per epoch, …"
 
-std::string skipped_files(const data::Skipped& skipped);  // "skipped files: 3 hidden, 1 binary"; empty where none were
+std::string skipped_files(const data::Skipped& skipped);  // "skipped files: 3 hidden, 1 binary", or ""
 
-// What the user should know of text that became shards: what was left out, cut or replaced. A line for each.
+// Returns a line for each way in which shards differ from their text: documents left out, cut or repaired.
 std::vector<std::string> remarks(const data::BuildResult& result);
 
-// Opens the dataset of a configuration with its progress on the line, and says what it was made of when it is ready.
+// Opens the dataset of a configuration, showing its progress, and prints what it consists of.
 train::Dataset open_dataset(const io::Config& config, ProgressLine& line,
                             const std::optional<train::TrainedData>& trained = {});
 
-// What opens a run, after the lines about its data: model, device, rates, steps, and what it will need. `config` is
-// complete; `runs` such runs are to be made.
-std::vector<std::string> run_header(const io::Config& config, const train::DatasetSize& data,
-                                    const train::Estimate& estimate, size_t runs = 1);
+// Prints model, device, rates, steps and the time, memory and disk that `runs` runs like this one will need. Warns if
+// they take days or exceed the memory. `config` is complete; `done` steps are behind it.
+void announce(const io::Config& config, const train::DatasetSize& data, ProgressLine& line, int64_t done = 0,
+              size_t runs = 1);
 
-// What the user should consider before it starts: days of training, more memory than there is.
-std::vector<std::string> run_warnings(const io::Config& config, const train::Estimate& estimate, size_t runs = 1);
-
-// The complete configuration as TOML, each value with a comment that says where it came from: `given` is the same
-// configuration before it was completed.
+// Returns the complete configuration as TOML, with a comment after each value that says where it came from. `given` is
+// the configuration before it was completed.
 std::string annotated_toml(const io::Config& complete, const io::Config& given);
 
 }  // namespace prism::cli

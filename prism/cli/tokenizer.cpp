@@ -74,8 +74,8 @@ int train(const TrainOptions& options) {
   fmt::print("hash {}\n", result.tokenizer.hash());
   if (const std::string skipped = skipped_files(corpus.skipped()); !skipped.empty()) fmt::print("{}\n", skipped);
   if (result.dropped_words > 0) {
-    fmt::print("{} rare words were not counted, for lack of memory; --memory takes more\n",
-               grouped(result.dropped_words));
+    fmt::print("left out {} for lack of memory; raise --memory to count them\n",
+               io::counted(result.dropped_words, "rare word"));
   }
   return 0;
 }
@@ -84,22 +84,22 @@ Action attach_train(CLI::App& app) {
   auto options = std::make_shared<TrainOptions>();
   text::TrainerOptions& trainer = options->trainer;
   options->corpus.add_to(app);
-  add_path(app, "--out", options->out, "Where to write the tokenizer.json")->required();
-  add_integer(app, "--vocab", trainer.vocabulary, "Tokens in all, special ones included", 1);
-  app.add_option("--special", trainer.special_tokens, "Special token; may be repeated")
+  add_path(app, "--out", options->out, "File to write, such as tokenizer.json")->required();
+  add_integer(app, "--vocab", trainer.vocabulary, "Size of the vocabulary, special tokens included", 1);
+  app.add_option("--special", trainer.special_tokens, "Add this special token; may be repeated")
       ->type_name("TOKEN")
       ->allow_extra_args(false)
       ->default_str(std::string(text::kEndOfText));
-  add_integer(app, "--least-count", trainer.least_count, "How often a pair of tokens must occur to become one", 1);
-  app.add_flag("--allow-fewer", trainer.allow_fewer, "Text with too few pairs gives a smaller vocabulary");
+  add_integer(app, "--least-count", trainer.least_count, "Merge only pairs that occur at least this often", 1);
+  app.add_flag("--allow-fewer", trainer.allow_fewer, "Accept a smaller vocabulary if the text has too few\npairs");
   add_choice<text::PreSplit>(app, "--words", trainer.pre_split,
                              {{"qwen2", text::PreSplit::Qwen2}, {"gpt2", text::PreSplit::Gpt2}},
-                             "Rule that cuts text into words");
+                             "Rule that splits text into words");
   add_choice<text::Normalizer>(app, "--normalizer", trainer.normalizer,
                                {{"nfc", text::Normalizer::Nfc}, {"none", text::Normalizer::None}},
-                               "What is done to the text first");
-  add_integer(app, "--threads", trainer.threads, "Threads that count words; 0: one a core", 0, 1024);
-  add_integer(app, "--memory", options->memory_mb, "MB for distinct words; beyond it the rarest are\ndropped", 1,
+                               "Normalization applied to the text first");
+  add_integer(app, "--threads", trainer.threads, "Threads that count words; 0: one per core", 0, 1024);
+  add_integer(app, "--memory", options->memory_mb, "MB for distinct words; beyond that, the rarest are\nleft out", 1,
               int64_t{1} << 24);
   return [options] { return train(*options); };
 }
@@ -109,7 +109,7 @@ struct InfoOptions {
   std::string text = "Muon's speed, without the hunt for a learning rate.";
 };
 
-// Every token in JSON's quotes, so that blanks and parts of characters can be seen.
+// Returns every token in JSON quotes, which make blanks and parts of characters visible.
 std::string quoted_tokens(const text::Tokenizer& tokenizer, const std::vector<text::TokenId>& ids) {
   std::string line;
   for (const text::TokenId id : ids) line += (line.empty() ? "" : " ") + io::quote(tokenizer.bytes(id));
@@ -136,21 +136,21 @@ int info(const InfoOptions& options) {
 Action attach_info(CLI::App& app) {
   auto options = std::make_shared<InfoOptions>();
   add_path(app, "tokenizer", options->tokenizer,
-           "tokenizer.json, or a folder with it or with\nvocab.json and merges.txt")
+           "tokenizer.json, or a folder that contains it or\nvocab.json and merges.txt")
       ->required();
-  app.add_option("--text", options->text, "What to show as an example")->type_name("TEXT");
+  app.add_option("--text", options->text, "Text to encode as an example")->type_name("TEXT");
   return [options] { return info(*options); };
 }
 
 }  // namespace
 
 Command tokenizer_command() {
-  const Command train = {"train", "Learn a byte-level BPE from text",
+  const Command train = {"train", "Train a byte-level BPE tokenizer on text",
                          "prism tokenizer train corpus/ notes.txt.zst --vocab 16384 --out tokenizer.json",
                          attach_train};
-  const Command info = {"info", "Show vocabulary, hash, special tokens and an example",
+  const Command info = {"info", "Show a tokenizer's vocabulary, hash, special tokens and an example",
                         "prism tokenizer info tokenizer.json --text \"import torch\"", attach_info};
-  return {"tokenizer", "Train a tokenizer, use it, look at it", "prism tokenizer train corpus/ --out tokenizer.json",
+  return {"tokenizer", "Train, use and inspect tokenizers", "prism tokenizer train corpus/ --out tokenizer.json",
           [=](CLI::App& app) {
             return attach_commands(app, {train, tokenizer_encode_command(), tokenizer_decode_command(), info});
           }};

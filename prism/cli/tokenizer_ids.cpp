@@ -21,8 +21,8 @@
 namespace prism::cli {
 namespace {
 
-// How `encode` writes token ids and `decode` reads them: as text or JSON (decode tells them apart by itself), or as in
-// the body of a token shard: little-endian, of 2 bytes where the vocabulary has at most 65,536 tokens, else of 4.
+// The format in which `encode` writes token ids and `decode` reads them (`decode` accepts Json as Text). Binary is that
+// of token shards: little-endian, 2 bytes per id if the vocabulary has at most 65,536 tokens, else 4.
 enum class IdFormat { Text, Json, Binary };
 
 struct EncodeOptions {
@@ -31,7 +31,7 @@ struct EncodeOptions {
   text::SpecialTokens specials = text::SpecialTokens::Parse;
 };
 
-// Ids in the chosen format, piece after piece.
+// Writes ids in the chosen format, piece by piece.
 class IdWriter {
  public:
   IdWriter(Output& output, IdFormat format, int64_t vocab_size)
@@ -42,7 +42,7 @@ class IdWriter {
     for (const text::TokenId id : ids) {
       if (format_ == IdFormat::Binary) {
         std::array<char, sizeof(id)> bytes;
-        std::memcpy(bytes.data(), &id, sizeof(id));  // little-endian, as the machines this runs on
+        std::memcpy(bytes.data(), &id, sizeof(id));  // assumes a little-endian machine
         buffer_.append(bytes.data(), token_bytes_);
       } else {
         buffer_ += any_ ? separator() : opening();
@@ -109,7 +109,7 @@ int encode(const EncodeOptions& options) {
   line.clear();
   writer.finish();
   if (options.out != "-") {
-    fmt::print("{}: {} tokens of {} of text, {:.2f} bytes a token\n", options.out, grouped(tokens), in_bytes(bytes),
+    fmt::print("{}: {} tokens from {} of text, {:.2f} bytes per token\n", options.out, grouped(tokens), in_bytes(bytes),
                bytes / static_cast<double>(std::max<int64_t>(tokens, 1)));
   }
   return 0;
@@ -117,18 +117,18 @@ int encode(const EncodeOptions& options) {
 
 Action attach_encode(CLI::App& app) {
   auto options = std::make_shared<EncodeOptions>();
-  add_path(app, "tokenizer", options->tokenizer, "tokenizer.json, or a folder that has one")->required();
-  add_path(app, "input", options->input, "Text file, also .gz or .zst; - is standard input")->capture_default_str();
-  add_path(app, "--out", options->out, "Where to write; - is standard output")->capture_default_str();
+  add_path(app, "tokenizer", options->tokenizer, "tokenizer.json, or a folder that contains one")->required();
+  add_path(app, "input", options->input, "Text file, also .gz or .zst; -: standard input")->capture_default_str();
+  add_path(app, "--out", options->out, "File to write; -: standard output")->capture_default_str();
   add_choice<IdFormat>(
       app, "--format", options->format,
       {{"text", IdFormat::Text}, {"json", IdFormat::Json}, {"binary", IdFormat::Binary}},
-      "Ids with blanks between, a JSON list, or as token\nshards hold them: little-endian, 2 bytes an id where\nthe "
+      "Ids separated by blanks, a JSON list, or the format of\ntoken shards: little-endian, 2 bytes per id if the\n"
       "vocabulary has at most 65,536 tokens, else 4");
   add_choice<text::SpecialTokens>(
       app, "--specials", options->specials,
       {{"parse", text::SpecialTokens::Parse}, {"text", text::SpecialTokens::Text}},
-      "Whether special tokens in the text, as <|endoftext|>,\nbecome the token or are text like any other");
+      "Special tokens in the text, such as <|endoftext|>,\nbecome that token (parse) or stay plain text (text)");
   return [options] { return encode(*options); };
 }
 
@@ -138,7 +138,7 @@ struct DecodeOptions {
   bool skip_special = false;
 };
 
-// Finds the ids in a stream that comes in pieces of any length.
+// Parses ids from a stream that arrives in pieces of any length.
 class IdReader {
  public:
   IdReader(std::string name, IdFormat format, int64_t vocab_size)
@@ -150,7 +150,7 @@ class IdReader {
 
   void finish(std::vector<text::TokenId>& ids) {
     if (binary_ && held_bytes_ > 0)
-      throw Error(fmt::format("{}: expected whole token ids, got a part at the end", name_));
+      throw Error(fmt::format("{}: expected whole token ids, got part of one at the end", name_));
     if (!binary_) end_number(ids);
     if (count_ == 0) throw Error(fmt::format("{}: expected token ids, got none", name_));
   }
@@ -163,7 +163,7 @@ class IdReader {
     end_number(ids);
   }
 
-  // Ids with blanks between them, or a JSON list: brackets and commas are taken as blanks.
+  // Parses ids separated by blanks, or a JSON list: brackets and commas count as blanks.
   void take_character(char character, std::vector<text::TokenId>& ids) {
     constexpr std::string_view kBetween = " \t\r\n,[]";
     if (character == '\n') ++line_;
@@ -172,7 +172,7 @@ class IdReader {
     } else if (kBetween.find(character) != std::string_view::npos) {
       end_number(ids);
     } else {
-      throw Error(fmt::format("{}:{}: expected token ids, as 1 2 3 or [1, 2, 3], got {}", name_, line_,
+      throw Error(fmt::format("{}:{}: expected token ids such as 1 2 3 or [1, 2, 3], got {}", name_, line_,
                               io::quote({&character, 1})));
     }
   }
@@ -191,7 +191,7 @@ class IdReader {
   std::string name_;
   bool binary_;
   int64_t vocab_size_;
-  std::optional<int64_t> held_;  // the id that is being read
+  std::optional<int64_t> held_;  // the part of an id read so far
   int64_t held_bytes_ = 0;
   int64_t count_ = 0;
   int64_t line_ = 1;
@@ -229,11 +229,11 @@ int decode(const DecodeOptions& options) {
 
 Action attach_decode(CLI::App& app) {
   auto options = std::make_shared<DecodeOptions>();
-  add_path(app, "tokenizer", options->tokenizer, "tokenizer.json, or a folder that has one")->required();
-  add_path(app, "input", options->input, "Token ids; - is standard input")->capture_default_str();
-  add_path(app, "--out", options->out, "Where to write the text; - is standard output")->capture_default_str();
+  add_path(app, "tokenizer", options->tokenizer, "tokenizer.json, or a folder that contains one")->required();
+  add_path(app, "input", options->input, "File of token ids; -: standard input")->capture_default_str();
+  add_path(app, "--out", options->out, "File for the text; -: standard output")->capture_default_str();
   add_choice<IdFormat>(app, "--format", options->format, {{"text", IdFormat::Text}, {"binary", IdFormat::Binary}},
-                       "text: as 1 2 3 or as a JSON list;\nbinary: as `prism tokenizer encode` writes it");
+                       "text: ids such as 1 2 3, or a JSON list;\nbinary: as written by prism tokenizer encode");
   app.add_flag("--skip-special", options->skip_special, "Leave special tokens out of the text");
   return [options] { return decode(*options); };
 }

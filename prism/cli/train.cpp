@@ -11,7 +11,6 @@
 #include "prism/cli/run_header.h"
 #include "prism/io/error.h"
 #include "prism/train/config.h"
-#include "prism/train/estimate.h"
 #include "prism/train/run.h"
 #include "prism/train/run_folder.h"
 
@@ -26,7 +25,7 @@ struct TrainOptions {
   std::string job;
 };
 
-std::string progress_text(const train::RunProgress& p) {  // the last words are the first that a narrow terminal loses
+std::string progress_text(const train::RunProgress& p) {  // most important first: a narrow terminal cuts the end
   auto text = fmt::format("step {}/{}  ETA {}  loss {:.3f}", p.step, p.steps, in_time(p.eta_s), p.loss);
   if (p.val_loss) text += fmt::format("  held-out {:.3f}", *p.val_loss);
   if (p.skipped > 0) text += fmt::format("  skipped {}", p.skipped);
@@ -34,7 +33,7 @@ std::string progress_text(const train::RunProgress& p) {  // the last words are 
                             100 * p.optimizer_share);
 }
 
-// With --resume alone the run's own configuration is taken; with --config it is given anew and compared with it.
+// Returns the configuration to train with. That is the stored one for --resume without --config, else the given one.
 io::Config configuration(const TrainOptions& options) {
   auto config = train::make_config();
   options.config.apply(config);
@@ -45,7 +44,7 @@ io::Config configuration(const TrainOptions& options) {
     return config;
   }
   if (!stored && config.has("data.path")) return config;
-  if (!stored) throw Error(fmt::format("--resume: no run in {}; give --config to begin one", config.string("run.out")));
+  if (!stored) throw Error(fmt::format("--resume: no run in {}; give --config to start one", config.string("run.out")));
   for (const auto& setting : options.config.settings) stored->set(setting);
   stored->assign("run.out", config.string("run.out"), config.where("run.out"));
   return *stored;
@@ -58,12 +57,12 @@ int finish(const train::RunSummary& result, const std::string& folder, int64_t p
     return 1;
   }
   if (result.status == train::RunStatus::Interrupted) {
-    say(stdout, fmt::format("saved at step {}; go on with: prism train --resume --out {}\n", result.step, folder));
+    say(stdout, fmt::format("saved at step {}; continue with: prism train --resume --out {}\n", result.step, folder));
     return 128 + interrupt.signal();
   }
   if (result.stopped_early) {
-    say(stdout, fmt::format("stopped early: no better held-out loss than {} in {}\n", text(result.best_val_loss),
-                            io::counted(patience, "evaluation")));
+    say(stdout, fmt::format("stopped early: the held-out loss did not improve on {} in {}\n",
+                            text(result.best_val_loss), io::counted(patience, "evaluation")));
   }
   say(stdout, fmt::format("trained {} steps on {} tokens in {}: loss {}, held-out loss {}\n{}\n", result.step,
                           grouped(result.tokens), in_time(result.timing.seconds), text(result.loss),
@@ -71,27 +70,19 @@ int finish(const train::RunSummary& result, const std::string& folder, int64_t p
   return 0;
 }
 
-// Says what the run will be and need, before it starts.
-void announce(const io::Config& complete, const train::DatasetSize& data, ProgressLine& line) {
-  line.doing("measuring a step");
-  const auto estimate = train::estimate(complete, data, train::RunFolder{complete.string("run.out")}.saved_step());
-  for (const auto& text : run_header(complete, data, estimate)) line.note(text);
-  for (const auto& text : run_warnings(complete, estimate)) line.note(text);
-}
-
 io::Config completed(io::Config config, int64_t vocab) {
   train::resolve(config, vocab);
   return config;
 }
 
-int dry_run(const io::Config& config, ProgressLine& line) {
+int dry_run(const io::Config& config, int64_t saved_step, ProgressLine& line) {
   line.doing("data: reading the text");
   const auto data = train::foresee_dataset(config, train::data_folder(config));
   const auto complete = completed(config, data.vocab);
   line.clear();
   say(stdout, annotated_toml(complete, config) + "\n");
   line.note(data_line(data));
-  announce(complete, data, line);
+  announce(complete, data, line, saved_step);
   return 0;
 }
 
@@ -99,11 +90,11 @@ int train(const TrainOptions& options) {
   if (options.list_keys) {
     fmt::print(
         "# Configuration keys\n\n"
-        "Printed by `prism train --list-keys`. A key is given in the file of `--config` or with `--set key=value`;\n"
-        "`[compare.override.NAME]` gives those of `optimizer`, `schedule`, `checkpoint` and `metrics`, and "
-        "`compare.label`, `compare.lr`,\n"
-        "`train.clip`, `train.accumulate`, `train.graph` and `model.recompute`, again for one name of "
-        "`compare.optimizers`.\n\n{}",
+        "Printed by `prism train --list-keys`. Set a key in the file of `--config`, or with `--set key=value`.\n"
+        "`[compare.override.NAME]` sets keys for one name of `compare.optimizers`: those of `optimizer`, `schedule`,\n"
+        "`checkpoint` and `metrics`, and `compare.label`, `compare.lr`, `train.clip`, `train.accumulate`, "
+        "`train.graph`\n"
+        "and `model.recompute`.\n\n{}",
         train::config_table().markdown());
     return 0;
   }
@@ -114,9 +105,9 @@ int train(const TrainOptions& options) {
   folder.expect_place_for_run(options.resume);
   train::check_resume(config);
   ProgressLine line;
-  if (options.dry_run) return dry_run(config, line);
+  if (options.dry_run) return dry_run(config, folder.saved_step(), line);
   const auto dataset = open_dataset(config, line, folder.trained_data());
-  announce(completed(config, dataset.tokenizer.size()), train::size_of(dataset), line);
+  announce(completed(config, dataset.tokenizer.size()), train::size_of(dataset), line, folder.saved_step());
   const Interrupt interrupt(kSavesRun);
   train::RunOptions run;
   run.resume = options.resume;
@@ -134,20 +125,19 @@ int train(const TrainOptions& options) {
 }  // namespace
 
 Command train_command() {
-  return {"train", "Train a language model on your text",
-          "prism train --config configs/demo.toml --set train.steps=40 --out runs/a\nprism train --resume --out runs/a",
-          [](CLI::App& app) -> Action {
-            auto options = std::make_shared<TrainOptions>();
-            options->config.attach(app);
-            app.add_flag("--resume", options->resume,
-                         "Go on with the run in the folder, from its newest\ncheckpoint that verifies");
-            app.add_flag("--dry-run", options->dry_run,
-                         "Say what the run would be and need (time, memory, disk),\nprint its configuration, and end");
-            app.add_option("--job", options->job)->group("");  // what run_jobs starts
-            app.add_flag("--list-keys", options->list_keys,
-                         "Print every key of the configuration with its default, and end");
-            return [options] { return train(*options); };
-          }};
+  return {
+      "train", "Train a language model on your text",
+      "prism train --config configs/demo.toml --set train.steps=40 --out runs/a\nprism train --resume --out runs/a",
+      [](CLI::App& app) -> Action {
+        auto options = std::make_shared<TrainOptions>();
+        options->config.attach(app);
+        app.add_flag("--resume", options->resume, "Continue the run in the folder from its newest valid\ncheckpoint");
+        app.add_flag("--dry-run", options->dry_run,
+                     "Print the configuration and what the run would need\n(time, memory, disk), then exit");
+        app.add_option("--job", options->job)->group("");  // hidden: the child process of run_jobs
+        app.add_flag("--list-keys", options->list_keys, "Print all configuration keys with their defaults, then\nexit");
+        return [options] { return train(*options); };
+      }};
 }
 
 }  // namespace prism::cli

@@ -18,7 +18,7 @@ TEST(Bfloat16, ThatWorksNeedsNoAdvice) {
   });
   EXPECT_EQ(finding.verdict, Verdict::Ok);
   EXPECT_EQ(finding.text, "matrix product works, 57 GFLOP/s");
-  EXPECT_EQ(finding.mend, "");
+  EXPECT_EQ(finding.fix, "");
   EXPECT_EQ(probes, 1);
 }
 
@@ -28,8 +28,8 @@ TEST(Bfloat16, ThatTrapsIsMendedByForbiddingAmx) {
     return ChildResult{.status = 0, .signal = forbidden ? 0 : SIGILL, .output = "57\n"};
   });
   EXPECT_EQ(finding.verdict, Verdict::Warning) << "float32 training goes on";
-  EXPECT_EQ(finding.text, "a matrix product stops with an illegal instruction (SIGILL)");
-  EXPECT_NE(finding.mend.find(kWithoutAmx), std::string::npos);
+  EXPECT_EQ(finding.text, "a matrix product crashes with an illegal instruction (SIGILL)");
+  EXPECT_NE(finding.fix.find(kWithoutAmx), std::string::npos);
 }
 
 TEST(Bfloat16, ThatTrapsAnywayIsNotToBeUsed) {
@@ -37,7 +37,7 @@ TEST(Bfloat16, ThatTrapsAnywayIsNotToBeUsed) {
       judge_bfloat16([](const auto&) { return ChildResult{.status = 0, .signal = SIGSEGV, .output = ""}; });
   EXPECT_EQ(finding.verdict, Verdict::Warning);
   EXPECT_NE(finding.text.find("signal 11"), std::string::npos);
-  EXPECT_EQ(finding.mend, "stay with float32 on the processor, which is the default");
+  EXPECT_EQ(finding.fix, "use float32 on the processor (the default)");
 }
 
 TEST(System, IsJudgedInEveryRespect) {

@@ -347,7 +347,7 @@ def test_sighup_saves_a_comparison_which_goes_on_without_a_screen(settings, tmp_
         time.sleep(0.01)
     process.send_signal(signal.SIGHUP)
     output, errors = process.communicate(timeout=60)
-    assert process.returncode == 128 + signal.SIGHUP and "the same command goes on" in output, errors
+    assert process.returncode == 128 + signal.SIGHUP and "run the same command to continue" in output, errors
     words = " ".join(shlex.quote(str(word)) for word in [PROGRAM, *small])
     subprocess.run(["bash", "-c", f"set -o pipefail; {words} 2>&1 | true"], check=True, env=ENVIRONMENT, timeout=100)
     assert json.loads((out / "summary.json").read_text())["winner"] == "muon"
@@ -376,7 +376,7 @@ def test_side_by_side_a_signal_saves_all_and_the_same_command_goes_on(settings, 
         time.sleep(0.01)
     process.terminate()
     output, errors = process.communicate(timeout=60)
-    assert process.returncode == 128 + signal.SIGTERM and "saved; the same command goes on" in output, errors
+    assert process.returncode == 128 + signal.SIGTERM and "saved; run the same command to continue" in output, errors
     run(*arguments)
     assert stable_summary(out) == stable_summary(folder)
 

@@ -71,7 +71,7 @@ def test_a_rate_that_jumps_is_announced(settings, tmp_path, kind):
 def test_training_stops_when_the_held_out_loss_no_longer_falls(settings, tmp_path):
     stuck = {"optimizer__lr": 0, "optimizer__aux_lr": 0, "train__patience": 3}
     output, _ = run(*settings(tmp_path / "run", **stuck))
-    assert re.search(r"^stopped early: no better held-out loss than \d\.\d+ in 3 evaluations$", output, re.MULTILINE), output
+    assert re.search(r"^stopped early: the held-out loss did not improve on \d\.\d+ in 3 evaluations$", output, re.MULTILINE), output
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert summary["status"] == "finished" and summary["stopped_early"] and summary["step"] == 16  # the first evaluation is the best
     assert "It stopped early" in (tmp_path / "run/report.html").read_text()

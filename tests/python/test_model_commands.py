@@ -66,7 +66,7 @@ def test_a_damaged_checkpoint_is_skipped_and_named(folder, tmp_path):
     assert "step-00000010" in output and "skipped" in errors and "step-00000020" in errors
     damage(folder / "run/checkpoints/step-00000010/model.safetensors")
     _, errors = run("export", folder / "run", "--out", tmp_path / "none", status=2)
-    assert "expected a checkpoint that verifies" in errors and "model.safetensors" in errors
+    assert "expected a valid checkpoint" in errors and "model.safetensors" in errors
     assert not (tmp_path / "none").exists()
 
 
@@ -158,7 +158,7 @@ def test_a_terminal_is_asked_for_prompts_until_it_ends(folder):
     expected = run("generate", folder / "run", "--prompt", "import torch", *GREEDY)[0]
     shown, status = converse(folder / "run", [b"import torch\n", b"def\n", b"\x04"], *GREEDY)
     assert status == 0
-    assert "Type a beginning; an empty line begins a document. Ctrl-C stops, Ctrl-D ends.\n" in shown
+    assert "press Enter to begin a new one.\nCtrl-C stops the text, Ctrl-D exits.\n" in shown
     assert f"> |import torch\n{expected}> |def\n" in shown, shown
     shown, _ = converse(folder / "run", [b"def\n", b"def\n", b"\x04"], "--tokens", "24")
     first, second = shown.split("> |def\n")[1:3]
@@ -188,7 +188,7 @@ BAD_SOURCES = {
     "missing": "does not exist",
     "file": "not a folder",
     "empty": "expected a run, a checkpoint or a Hugging Face folder",
-    "no-checkpoints": "expected a checkpoint that verifies, got none",
+    "no-checkpoints": "expected a valid checkpoint, got none",
     "no-tokenizer": "tokenizer.json",
     "llama": '"llama"',
     "truncated": "model.safetensors",

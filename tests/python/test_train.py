@@ -236,7 +236,7 @@ def test_a_signal_saves_and_ends_the_run(settings, tmp_path, whole, number):
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + number, errors
     assert "--resume" in output
-    assert errors.count("stopping: the run is saved after this step; Ctrl-C again ends at once, unsaved\n") == 1
+    assert errors.count("stopping: saving after this step; press Ctrl-C again to quit without saving\n") == 1
     assert json.loads((out / "summary.json").read_text())["status"] == "interrupted"
     assert newest(out).name == f"step-{len(json_lines(out / 'metrics.jsonl')):08d}"
 
@@ -289,7 +289,7 @@ def test_a_dry_run_says_what_a_run_would_need_and_writes_nothing(settings, corpu
     assert (contents(tmp_path), contents(corpus)) == before
     lines = errors.splitlines()
     assert all(len(line) <= 80 for line in lines) and [line.split()[0] for line in lines] == ["data", "model", "device", "rates", "steps", "needs"]
-    assert re.fullmatch(r"data    about [\d,]+ tokens an epoch, [\d,]+ held out, vocabulary 280", lines[0])
+    assert re.fullmatch(r"data    about [\d,]+ tokens per epoch, [\d,]+ held out, vocabulary 280", lines[0])
     assert re.fullmatch(r"model   demo, [\d,]+ parameters, 15,360 in hidden matrices", lines[1])
     assert lines[3] == "rates   PRISM 0.005, AdamW 0.005 for the rest, cosine after 4 steps of warm-up"
     assert re.fullmatch(r"steps   24 of 4 × 16 tokens: 1,536 tokens, about 0\.\d+ epochs", lines[4])
@@ -310,7 +310,7 @@ def test_the_same_lines_open_a_run(settings, whole, tmp_path):
     dry = run(*settings(tmp_path / "run"), "--dry-run")[1].splitlines()
     real = run(*settings(tmp_path / "run"))[1].splitlines()
     data = json.loads((folder / "summary.json").read_text())["data"]
-    assert dry[0] == f"data    {data['train_tokens']:,} tokens an epoch, {data['val_tokens']:,} held out, vocabulary 300"  # counted: the cache has the shards
+    assert dry[0] == f"data    {data['train_tokens']:,} tokens per epoch, {data['val_tokens']:,} held out, vocabulary 300"  # counted: the cache has the shards
     assert [line for line in dry if not line.startswith("needs")] == [line for line in real if line in dry and not line.startswith("needs")]
     assert any(line.startswith("needs   about") for line in real)
 
@@ -318,7 +318,7 @@ def test_the_same_lines_open_a_run(settings, whole, tmp_path):
 def test_days_of_training_are_announced_before_they_begin(settings, tmp_path):
     large = {"model__layers": 20, "model__width": 512, "model__mlp": 1408, "train__context": 512, "train__batch": 64, "train__steps": 1000000}
     _, errors = run(*settings(tmp_path / "run", **large), "--dry-run")
-    assert re.search(r"^warning: this will take about \d+ d \d+ h on this machine; a smaller model.preset, a GPU or fewer train.steps ", errors, re.MULTILINE), errors
+    assert re.search(r"^warning: this will take about \d+ d \d+ h on this machine; use a smaller model.preset, a GPU or fewer train.steps$", errors, re.MULTILINE), errors
 
 
 def test_the_default_warm_up_fits_short_runs(settings, tmp_path):
@@ -476,15 +476,15 @@ def test_one_plain_text_file_trains_and_the_log_says_what_is_held_out(settings, 
     text.write_bytes(b"the small cat sees the large dog\n" * 300 + b"caf\xe9\n")
     (tmp_path / "rows.jsonl").write_text('{"text": null}\n{"text": "' + "a bird likes the red tree " * 100 + '"}\n')
     _, errors = run(*settings(tmp_path / "run", data__path=text, data__cache="auto", train__steps=6, data__vocab=270))
-    assert re.search(r"^text    one document, without separators: its end \(\S+ \S+\) is held out$", errors, re.MULTILINE), errors
-    assert "text    U+FFFD replaces what is not UTF-8, in 1 place\n" in errors
+    assert re.search(r"^text    a single document: its last \S+ \S+ are held out$", errors, re.MULTILINE), errors
+    assert "text    replaced invalid UTF-8 by U+FFFD in 1 place\n" in errors
     val = json.loads((tmp_path / "run/data/val.json").read_text())
     assert val["text_bytes"] == pytest.approx(0.1 * text.stat().st_size, abs=40)
     _, errors = run("train", "--config", tmp_path / "run/config.toml", "--out", tmp_path / "new", "--set", "train.batch=5000", status=2)
     assert "train.batch: expected at least 80000 training tokens, one step's 5000 sequences of 16, got " in errors
     assert not (tmp_path / "new/config.toml").exists()
     _, errors = run(*settings(tmp_path / "both", data__path=f"{text},{tmp_path / 'rows.jsonl'}", data__cache="auto", train__steps=6, data__vocab=270, data__held_out="auto"))
-    assert "text    null left out in 1 row\n" in errors and "without separators" not in errors
+    assert "text    skipped 1 row without text (null)\n" in errors and "a single document" not in errors
 
 
 def test_documents_end_with_the_token_that_is_named(settings, corpus, tmp_path):
