@@ -89,8 +89,7 @@ std::vector<int64_t> judging_seeds(const Plan& plan) {
 }
 
 bool has_sweeps(const Comparison& comparison) {
-  return std::any_of(comparison.results.begin(), comparison.results.end(),
-                     [](const Result& result) { return result.points.size() > 1; });
+  return std::ranges::any_of(comparison.results, [](const Result& result) { return result.points.size() > 1; });
 }
 
 RunOutcome read_outcome(const PlannedRun& planned) {
@@ -122,7 +121,7 @@ void check_equal_start_and_data(const std::vector<RunOutcome>& runs, Comparison&
     auto& reference = longest[run.seed];
     if (reference == nullptr) reference = &run;
     const auto differ = [&](const char* what) {
-      throw std::runtime_error(fmt::format("the comparison is void: {} and {} {} although both have seed {}",
+      throw std::runtime_error(fmt::format("the comparison is invalid: {} and {} {} although both have seed {}",
                                            reference->folder.filename().string(), run.folder.filename().string(), what,
                                            run.seed));
     };

@@ -25,34 +25,31 @@ class Runner {
   Runner(const Plan& plan, const train::Dataset& dataset, const CompareOptions& options)
       : plan_(plan), dataset_(dataset), options_(options) {}
 
-  bool run_all() {  // false: interrupted
-    if (!all_of(plan_.sweep())) return false;
+  bool run_all() {  // returns false if interrupted
+    if (!run_each(plan_.sweep())) return false;
     std::vector<PlannedRun> others;
     for (size_t contender = 0; contender < plan_.contenders().size(); ++contender) {
       const auto lr = best_rate(plan_, contender, outcomes_);
-      for (size_t i = 1; i < plan_.seeds().size(); ++i) {
-        if (!lr)
-          --total_;  // nothing to measure
-        else
-          others.push_back(plan_.run(contender, *lr, plan_.seeds()[i]));
-      }
+      for (size_t i = 1; lr && i < plan_.seeds().size(); ++i)
+        others.push_back(plan_.run(contender, *lr, plan_.seeds()[i]));
     }
-    return all_of(others);
+    total_ = index_ + others.size();
+    return run_each(others);
   }
 
   std::vector<RunOutcome> outcomes() && { return std::move(outcomes_); }
 
  private:
-  bool all_of(const std::vector<PlannedRun>& runs) {
+  bool run_each(const std::vector<PlannedRun>& runs) {
     if (options_.ahead) {
       auto missing = runs;
       std::erase_if(missing, [](const auto& planned) { return train::RunFolder{planned.folder}.has_ended(); });
       if (!options_.ahead(missing)) return false;
     }
-    return std::ranges::all_of(runs, [&](const auto& planned) { return one(planned); });
+    return std::ranges::all_of(runs, [&](const auto& planned) { return run_one(planned); });
   }
 
-  bool one(const PlannedRun& planned) {
+  bool run_one(const PlannedRun& planned) {
     ++index_;
     if (!train::RunFolder{planned.folder}.has_ended()) {
       train::RunOptions options;
@@ -96,22 +93,23 @@ class Runner {
   double seconds_ = 0;
 };
 
-// The model of a run's newest checkpoint continues the prompt, always with the same seed.
+// Continues the prompt with the model of a contender's best run, always with the same seed.
 report::Sample make_sample(const Plan& plan, const Result& result, size_t contender, const text::Tokenizer& tokenizer) {
   const train::RunFolder run{plan.run(contender, result.sweep->best.lr, plan.seeds().front()).folder};
   const auto checkpoint = io::latest_checkpoint(run.checkpoints()).path;
-  if (!checkpoint) throw std::runtime_error(fmt::format("{}: no checkpoint verifies", run.path.string()));
+  if (!checkpoint)
+    throw std::runtime_error(fmt::format("{}: expected a checkpoint that verifies, got none", run.path.string()));
   const auto model = model::load_model(*checkpoint, train::device_of(plan.config().string("run.device")));
   const auto prompt = plan.config().string("compare.prompt");
   const auto ids = tokenizer.encode(prompt);
   model::GenerateOptions options;
-  options.temperature = 0.8;  // the likeliest token each time ends in a loop with models this young
+  options.temperature = 0.8;  // greedy decoding of a barely trained model ends in a loop
   options.top_p = 0.95;
   options.tokens = std::min(plan.config().integer("compare.sample_tokens"),
                             model.config().context - static_cast<int64_t>(ids.size()));
   if (ids.empty() || options.tokens < 1) {
-    throw Error(fmt::format("{}: expected text shorter than the model's context of {} tokens",
-                            plan.config().where("compare.prompt"), model.config().context));
+    throw Error(fmt::format("{}: expected text shorter than the model's context of {} tokens, got {} tokens",
+                            plan.config().where("compare.prompt"), model.config().context, ids.size()));
   }
   return {
       result.id, prompt,
@@ -129,7 +127,7 @@ std::optional<train::TrainedData> check_folder(const Plan& plan) {
     if (!stored) continue;
     train::check_resume(planned.config);
     if (planned.config.integer("train.steps") != stored->integer("train.steps")) {
-      throw Error(fmt::format("{}: these runs have {} steps, got {}; choose another folder (--out)",
+      throw Error(fmt::format("{}: expected {}, the steps of the existing runs, got {}; choose another folder (--out)",
                               planned.config.where("train.steps"), stored->integer("train.steps"),
                               planned.config.integer("train.steps")));
     }

@@ -11,7 +11,7 @@ namespace {
 
 using report::RunStatus;
 
-// The settings that set it apart from the others, in a few words.
+// Returns the contender's optimizer settings as text: "gamma 0.5, side right".
 std::string detail_of(const Contender& contender) {
   std::string text;
   const auto section = contender.config.section("optimizer");
@@ -107,7 +107,7 @@ report::PageDocument page_document(const Plan& plan, const Comparison& compariso
     entry.optimizer = result.id;
     if (run.diverged) entry.status = RunStatus::Diverged;
     entry.best = result.sweep && result.sweep->best.lr == run.lr;
-    if (!entry.best || run.seed != plan.seeds().front()) entry.spectra.clear();  // one run each shows the mechanism
+    if (!entry.best || run.seed != plan.seeds().front()) entry.spectra.clear();  // one run per optimizer is enough
   }
   document.samples = samples;
   document.facts = train::page_facts(runs.front().summary);

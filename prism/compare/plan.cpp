@@ -15,10 +15,10 @@ namespace prism::compare {
 namespace {
 
 template <typename T>
-void refuse_repeated(const io::Config& config, const char* key, const std::vector<T>& values) {
+void refuse_empty_or_repeated(const io::Config& config, const char* key, const std::vector<T>& values) {
   if (values.empty()) throw Error(fmt::format("{}: expected at least one, got none", config.where(key)));
   if (std::set<T>(values.begin(), values.end()).size() != values.size()) {
-    throw Error(fmt::format("{}: expected each once, got {}", config.where(key), fmt::join(values, ", ")));
+    throw Error(fmt::format("{}: expected each value once, got {}", config.where(key), fmt::join(values, ", ")));
   }
 }
 
@@ -43,9 +43,8 @@ bool is_file_name(const std::string& id) {
          id[0] != '.';
 }
 
-// Returns whether contenders may differ in a key: how they optimize, and how a run is carried out. All else decides the
-// start, the data, how much of it is trained on or how the result is measured, and is shared by all. A table may have
-// further keys, which concern no run.
+// Returns true if contenders may differ in a key: how they optimize, and how a run is executed. Other keys decide the
+// start, the data, the amount of training or the measure. Keys that are not in the table of `train` do not affect runs.
 bool may_differ(std::string_view key) {
   if (train::config_table().find(key) == nullptr) return true;
   for (const std::string_view section : {"optimizer.", "schedule.", "checkpoint.", "metrics."}) {
@@ -65,28 +64,28 @@ void refuse_unfair_overrides(const io::Config& config, const std::string& name) 
     if (where == config.where(key.name())) continue;
     if (key.name() == "optimizer.lr") {
       throw Error(
-          fmt::format("{}: compare.lr gives the learning rates; set compare.lr in [compare.override.{}]", where, name));
+          fmt::format("{}: compare.lr sets the learning rates; set compare.lr in [compare.override.{}]", where, name));
     }
     if (!may_differ(key.name())) {
-      throw Error(fmt::format("{}: must be the same for all that are compared; set it outside of [compare.override.{}]",
-                              where, name));
+      throw Error(
+          fmt::format("{}: must be the same for all optimizers; set it outside of [compare.override.{}]", where, name));
     }
   }
 }
 
-// The optimizer is what [compare.override.ID] says, else the one of that name, else that of [optimizer].
+// The optimizer is the one of [compare.override.ID], else the one called `id`, else the one of [optimizer].
 Contender make_contender(const io::Config& config, const std::string& id) {
   if (!is_file_name(id))
     throw Error(fmt::format("{}: expected a name of letters, digits and - _ . + =, got \"{}\"",
                             config.where("compare.optimizers"), id));
   Contender contender{id, label_of(id), config.overridden(id), {}};
   if (const auto label = contender.config.string("compare.label"); !label.empty()) contender.label = label;
-  const bool says = contender.config.where("optimizer.name") != config.where("optimizer.name");
-  if (!says && is_optimizer(id)) contender.config.assign("optimizer.name", id, config.where("compare.optimizers"));
-  if (!says && !is_optimizer(id) && !config.is_given("optimizer.name")) {
-    throw Error(
-        fmt::format("{}: \"{}\" is no optimizer ({}); say what it is with [compare.override.{}] and optimizer.name",
-                    config.where("compare.optimizers"), id, fmt::join(optimizer_names(), ", "), id));
+  if (contender.config.where("optimizer.name") != config.where("optimizer.name")) return contender;  // overridden
+  if (is_optimizer(id)) {
+    contender.config.assign("optimizer.name", id, config.where("compare.optimizers"));
+  } else if (!config.is_given("optimizer.name")) {
+    throw Error(fmt::format("{}: \"{}\" is not an optimizer ({}); set optimizer.name in [compare.override.{}]",
+                            config.where("compare.optimizers"), id, fmt::join(optimizer_names(), ", "), id));
   }
   return contender;
 }
@@ -96,27 +95,27 @@ Contender make_contender(const io::Config& config, const std::string& id) {
 Plan::Plan(const io::Config& config)
     : config_(config), folder_(config.string("run.out")), seeds_(config.integers("compare.seeds")) {
   const auto ids = config.strings("compare.optimizers");
-  refuse_repeated(config, "compare.optimizers", ids);
-  refuse_repeated(config, "compare.seeds", seeds_);
+  refuse_empty_or_repeated(config, "compare.optimizers", ids);
+  refuse_empty_or_repeated(config, "compare.seeds", seeds_);
   if (config.is_given("compare.label") && !config.is("compare.label", "")) {
-    throw Error(fmt::format("{}: one label cannot name all that are compared; give it in [compare.override.NAME]",
+    throw Error(fmt::format("{}: a label belongs to one optimizer; set it in [compare.override.NAME]",
                             config.where("compare.label")));
   }
   if (config.integer("train.patience") > 0) {
-    throw Error(fmt::format("{}: expected 0, got {}: what is compared trains equally long",
+    throw Error(fmt::format("{}: expected 0, got {}; all runs of a comparison train for the same number of steps",
                             config.where("train.patience"), config.integer("train.patience")));
   }
   for (const auto& name : config.override_names()) {
     refuse_unfair_overrides(config, name);
     if (std::find(ids.begin(), ids.end(), name) == ids.end()) {
       throw Error(
-          fmt::format("[compare.override.{}]: no such name in compare.optimizers ({})", name, fmt::join(ids, ", ")));
+          fmt::format("[compare.override.{}]: expected a name of compare.optimizers ({})", name, fmt::join(ids, ", ")));
     }
   }
   for (const auto& id : ids) {
     auto contender = make_contender(config, id);
     contender.rates = contender.config.reals("compare.lr");
-    refuse_repeated(contender.config, "compare.lr", contender.rates);
+    refuse_empty_or_repeated(contender.config, "compare.lr", contender.rates);
     std::sort(contender.rates.begin(), contender.rates.end());
     train::check(contender.config);
     contenders_.push_back(std::move(contender));
@@ -142,23 +141,19 @@ std::string name_of(const Plan& plan, const PlannedRun& run) {
   return fmt::format("{} lr {} seed {}", plan.contenders()[run.contender].label, run.lr, run.seed);
 }
 
-std::vector<PlannedRun> Plan::sweep() const {
-  std::vector<PlannedRun> runs;
-  for (size_t i = 0; i < contenders_.size(); ++i) {
-    for (const double lr : contenders_[i].rates) runs.push_back(run(i, lr, seeds_.front()));
-  }
-  return runs;
-}
-
-std::vector<PlannedRun> Plan::possible_runs() const {
+std::vector<PlannedRun> Plan::at_every_rate(const std::vector<int64_t>& seeds) const {
   std::vector<PlannedRun> runs;
   for (size_t i = 0; i < contenders_.size(); ++i) {
     for (const double lr : contenders_[i].rates) {
-      for (const auto seed : seeds_) runs.push_back(run(i, lr, seed));
+      for (const auto seed : seeds) runs.push_back(run(i, lr, seed));
     }
   }
   return runs;
 }
+
+std::vector<PlannedRun> Plan::sweep() const { return at_every_rate({seeds_.front()}); }
+
+std::vector<PlannedRun> Plan::possible_runs() const { return at_every_rate(seeds_); }
 
 size_t Plan::total_runs() const {
   size_t runs = contenders_.size() * (seeds_.size() - 1);

@@ -9,12 +9,11 @@
 
 namespace prism::compare {
 
-// One of the things compared: a name of compare.optimizers, its configuration (overrides laid over the rest) and its
-// grid of rates.
+// One name of compare.optimizers.
 struct Contender {
-  std::string id;     // "prism-ema"
-  std::string label;  // "PRISM ema": for people
-  io::Config config;
+  std::string id;             // "prism-ema"
+  std::string label;          // "PRISM ema"
+  io::Config config;          // with the overrides of this name
   std::vector<double> rates;  // ascending
 };
 
@@ -26,9 +25,10 @@ struct PlannedRun {
   std::filesystem::path folder;  // <out>/runs/prism-ema-lr0.02-seed1
 };
 
-// Who is compared with whom, and at what. Names that are neither an optimizer nor explained by [compare.override.NAME],
-// empty or repeated lists, and overrides that would give one of them another start, other or more data or another
-// measure than the rest are refused with the place they were given at.
+// The runs of a comparison. The constructor throws prism::Error, which says where the value was given, for
+//   a name that is neither an optimizer nor defined by [compare.override.NAME],
+//   an empty list or a repeated value,
+//   an override that would give one contender another start, other or more data, or another measure.
 class Plan {
  public:
   explicit Plan(const io::Config& config);
@@ -40,10 +40,12 @@ class Plan {
 
   std::vector<PlannedRun> sweep() const;          // every contender at every rate, with the first seed
   std::vector<PlannedRun> possible_runs() const;  // every contender at every rate with every seed
-  PlannedRun run(size_t contender, double lr, int64_t seed) const;  // one run of any contender
-  size_t total_runs() const;                                        // sweep, then the other seeds at the best rates
+  PlannedRun run(size_t contender, double lr, int64_t seed) const;
+  size_t total_runs() const;  // the sweep, and the other seeds at the best rates
 
  private:
+  std::vector<PlannedRun> at_every_rate(const std::vector<int64_t>& seeds) const;
+
   io::Config config_;
   std::filesystem::path folder_;
   std::vector<Contender> contenders_;

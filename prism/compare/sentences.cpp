@@ -34,7 +34,7 @@ Sentence headline(const Comparison& comparison) {
   const Result* other = comparison.winner == comparison.baseline ? runner_up(comparison) : &baseline;
   if (other != nullptr && std::isfinite(other->final.mean)) {
     text += fmt::format(", {:.4f} below {}, {}", other->final.mean - winner.final.mean, other->label,
-                        other == &baseline ? "the baseline" : "the next");
+                        other == &baseline ? "the baseline" : "the runner-up");
   }
   return {text + ".", Tone::Headline};
 }
@@ -52,7 +52,7 @@ Sentence certainty(const Plan& plan, const Comparison& comparison) {
   for (const auto& result : comparison.results) {
     if (!result.difference || !result.difference->interval) continue;
     const auto& [low, high] = *result.difference->interval;
-    const char* verdict = high < 0 ? "lower" : low > 0 ? "higher" : "not to be told apart";
+    const char* verdict = high < 0 ? "lower" : low > 0 ? "higher" : "not distinguishable";
     parts.push_back(fmt::format("{} {} ({:+.4f}, {} interval {:+.4f} to {:+.4f})", result.label, verdict,
                                 result.difference->mean, percent(kConfidence), low, high));
   }
@@ -80,7 +80,7 @@ void add_warnings(const Comparison& comparison, std::vector<Sentence>& list) {
     if (result.sweep && result.sweep->edge != Edge::None) {
       const bool low = result.sweep->edge == Edge::Low;
       list.push_back(
-          {fmt::format("{}'s best rate, {}, is the {} of its grid: a {} one may be better still.", result.label,
+          {fmt::format("{}'s best rate, {}, is the {} of its grid: a {} one may be better.", result.label,
                        rate_text(result.sweep->best.lr), low ? "lowest" : "highest", low ? "lower" : "higher"),
            Tone::Caution});
     }

@@ -37,7 +37,7 @@ double incomplete_beta(double a, double b, double x) {  // regularized
   return 1 - factor * beta_fraction(b, a, 1 - x) / b;
 }
 
-// The rate between a point within the limit and its neighbor, which is not.
+// Returns the rate at which the loss crosses the limit between two neighbors.
 double crossing_rate(const SweepPoint& inside, const SweepPoint& outside, double limit) {
   if (!std::isfinite(outside.loss)) return inside.lr;
   const double share = (limit - inside.loss) / (outside.loss - inside.loss);
@@ -49,7 +49,7 @@ struct End {
   bool open = false;
 };
 
-// From the best point on in one direction (step −1 or 1).
+// Finds the end of the range within the limit, from the best point in one direction (step −1 or 1).
 End range_end(const std::vector<SweepPoint>& points, size_t best, int step, double limit) {
   auto i = static_cast<int64_t>(best);
   const auto last = static_cast<int64_t>(points.size()) - 1;

@@ -13,7 +13,6 @@ namespace {
 
 using nlohmann::json;
 
-// Numbers that are not finite are null.
 json to_json(const Estimate& estimate) {
   json object = {{"mean", io::to_json(estimate.mean)}};
   if (estimate.interval) object.update({{"low", estimate.interval->low}, {"high", estimate.interval->high}});

@@ -9,11 +9,10 @@
 
 namespace prism::compare {
 
-// summary.json of a comparison. What the clock and the memory measured is under "timing" and "memory" and in no other
-// place.
+// Returns summary.json of a comparison. Only "timing" and "memory" hold measurements of time and memory.
 nlohmann::json summary_json(const Plan& plan, const Comparison& comparison, const std::vector<RunOutcome>& runs);
 
-// One line per run.
+// Returns runs.csv, one line per run.
 std::string runs_csv(const Plan& plan, const std::vector<RunOutcome>& runs);
 
 report::PageDocument page_document(const Plan& plan, const Comparison& comparison, const std::vector<RunOutcome>& runs,

@@ -106,7 +106,7 @@ TEST_F(TwoOptimizers, MustBeginWithTheSameWeights) {
   EXPECT_EQ(message_of(all), "");
   all[6].summary.initial_weights = "others";
   EXPECT_EQ(message_of(all),
-            "the comparison is void: muon-lr0.01-seed1 and prism-lr0.02-seed1 began with different weights although "
+            "the comparison is invalid: muon-lr0.01-seed1 and prism-lr0.02-seed1 began with different weights although "
             "both have seed 1");
   EXPECT_THROW(analyze(plan_, all), std::runtime_error);
 }
@@ -114,16 +114,17 @@ TEST_F(TwoOptimizers, MustBeginWithTheSameWeights) {
 TEST_F(TwoOptimizers, MustSeeTheSameBatches) {
   auto all = runs({3.0, 3.2, 3, 3, 3}, {3, 2, 2, 2, 2});
   all[7].batches[1] = "another";
-  EXPECT_EQ(message_of(all),
-            "the comparison is void: muon-lr0.01-seed2 and prism-lr0.02-seed2 saw different batches although both have "
-            "seed 2");
+  EXPECT_EQ(
+      message_of(all),
+      "the comparison is invalid: muon-lr0.01-seed2 and prism-lr0.02-seed2 saw different batches although both have "
+      "seed 2");
 }
 
 TEST_F(TwoOptimizers, MustTrainOnTheSameAmountWhenBothFinish) {
   auto all = runs({3.0, 3.2, 3, 3, 3}, {3, 2, 2, 2, 2});
   all[7].batches.emplace_back("one more");
   EXPECT_EQ(message_of(all),
-            "the comparison is void: muon-lr0.01-seed2 and prism-lr0.02-seed2 were trained for different numbers of "
+            "the comparison is invalid: muon-lr0.01-seed2 and prism-lr0.02-seed2 were trained for different numbers of "
             "steps although both have seed 2");
 }
 

@@ -54,11 +54,11 @@ TEST(Plan, LetsEachOptimizerHaveItsOwnSettings) {
 TEST(Plan, RefusesWhatCannotBeCompared) {
   EXPECT_TRUE(contains(refusal({"compare.lr=0.1"}), "compare.optimizers"));
   EXPECT_TRUE(contains(refusal({"compare.optimizers=muon"}), "compare.lr"));
-  EXPECT_TRUE(contains(refusal({"compare.optimizers=muon,muon", "compare.lr=0.1"}), "expected each once"));
-  EXPECT_TRUE(contains(refusal({"compare.optimizers=mon", "compare.lr=0.1"}), "\"mon\" is no optimizer"));
+  EXPECT_TRUE(contains(refusal({"compare.optimizers=muon,muon", "compare.lr=0.1"}), "expected each value once"));
+  EXPECT_TRUE(contains(refusal({"compare.optimizers=mon", "compare.lr=0.1"}), "\"mon\" is not an optimizer"));
   EXPECT_TRUE(contains(refusal({"compare.optimizers=a/b", "compare.lr=0.1"}), "expected a name of letters"));
   EXPECT_TRUE(contains(refusal({"compare.optimizers=muon", "compare.lr=0.1", "compare.override.prism.train.clip=1"}),
-                       "no such name in compare.optimizers"));
+                       "expected a name of compare.optimizers"));
   EXPECT_TRUE(
       contains(refusal({"compare.optimizers=muon", "compare.lr=0.1", "compare.baseline=adamw"}), "compare.baseline"));
 }

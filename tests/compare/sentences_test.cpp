@@ -54,7 +54,7 @@ TEST(Words, GiveTheIntervalFromThreeFurtherSeedsOn) {
   EXPECT_TRUE(contains(clear, "95 % interval")) << clear;
   EXPECT_FALSE(contains(clear, "unknown")) << clear;
   const auto level = said(plan, runs_of(plan, {3.2, 3.1, 3.3}, {3.1, 3.0, 3.2}, {3.1, 3.0, 3.1}, {3.0, 3.1, 3.05}));
-  EXPECT_TRUE(contains(level, "PRISM not to be told apart")) << level;
+  EXPECT_TRUE(contains(level, "PRISM not distinguishable")) << level;
 }
 
 TEST(Words, FlagTheEdgeOfTheGridAndDivergedRates) {

@@ -227,7 +227,7 @@ def test_the_table_on_the_screen_shows_these_figures(compared):
             assert f"{labels[name]}'s best rate, {row['best_lr']:.3g}, is the {'lowest' if row['edge'] == 'low' else 'highest'} of its grid" in output
         if row["difference"] is not None:
             _, low, high = row["difference"]
-            verdict = "lower" if high < 0 else "higher" if low > 0 else "not to be told apart"
+            verdict = "lower" if high < 0 else "higher" if low > 0 else "not distinguishable"
             assert f"{labels[name]} {verdict} (" in output
     assert str(folder / "report.html") in output and "the small" in output
 
@@ -304,7 +304,7 @@ def test_a_planted_difference_is_caught(settings, compared, tmp_path):
         planted.write_text(change(text))
         output, errors = run(*settings(out), status=1)
         what = "saw different batches" if name == "metrics.jsonl" else "began with different weights"
-        assert f"prism compare: the comparison is void: adamw-lr0.003-seed1 and muon-lr0.02-seed1 {what}" in errors, errors
+        assert f"prism compare: the comparison is invalid: adamw-lr0.003-seed1 and muon-lr0.02-seed1 {what}" in errors, errors
         assert output == ""
 
 

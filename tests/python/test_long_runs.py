@@ -86,7 +86,7 @@ def test_training_stops_when_the_held_out_loss_no_longer_falls(settings, tmp_pat
 def test_runs_that_are_compared_may_not_stop_early(settings, tmp_path):
     arguments = settings(tmp_path / "run", train__patience=3, **{"compare.optimizers": "prism,muon", "compare.lr": "0.01"})
     _, errors = run("compare", *arguments[1:], status=2)
-    assert "train.patience: expected 0, got 3: what is compared trains equally long" in errors
+    assert "train.patience: expected 0, got 3; all runs of a comparison train for the same number of steps" in errors
 
 
 def test_the_best_weights_are_kept(settings, tmp_path):
