@@ -16,7 +16,7 @@ bool is_product(const std::string& name) {
   return name.find("product_kernel") != std::string::npos || name.find("portable_kernel") != std::string::npos;
 }
 
-// The kernels of the `count` products of one chunk.
+// Returns the kernel of each of the `count` products of a chunk.
 std::vector<std::optional<size_t>> match_products(size_t count, const std::vector<Kernel>& kernels) {
   size_t iteration = 0, others = 0;
   for (const auto& kernel : kernels) {
@@ -59,7 +59,7 @@ const char* word(KernelTime::Bound bound) {
 std::vector<std::optional<size_t>> match_launches(const std::vector<std::string>& names,
                                                   const std::vector<Kernel>& kernels) {
   std::vector<std::optional<size_t>> result(names.size());
-  std::vector<size_t> products;  // of the chunk
+  std::vector<size_t> products;  // launches of the current chunk
   const auto end_chunk = [&] {
     const auto matches = match_products(products.size(), kernels);
     for (size_t i = 0; i < products.size(); ++i) result[products[i]] = matches[i];
@@ -71,7 +71,7 @@ std::vector<std::optional<size_t>> match_launches(const std::vector<std::string>
       continue;
     }
     result[i] = match_elementwise(names[i], kernels);
-    if (result[i] == 0U) end_chunk();  // the first kernel of the next one
+    if (result[i] == 0U) end_chunk();  // the next chunk begins
   }
   end_chunk();
   return result;

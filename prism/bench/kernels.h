@@ -9,7 +9,7 @@
 
 namespace prism::bench {
 
-// One line of the roofline table: all launches of a kernel in one step.
+// One row of the roofline table: all launches of a kernel in one step.
 struct KernelTime {
   std::string label;
   int64_t launches = 0;
@@ -17,19 +17,20 @@ struct KernelTime {
   Work work;
 
   enum class Bound { Launch, Memory, Tensor };
-  Bound bound(const Peak& peak) const;            // launch: neither products nor memory that counts
-  double share_of_bound(const Peak& peak) const;  // the bound's own time over the measured
+  Bound bound(const Peak& peak) const;            // Launch if the kernel has no work to speak of
+  double share_of_bound(const Peak& peak) const;  // time at the bound ÷ measured time
 };
 
 const char* word(KernelTime::Bound bound);  // "launch", "memory", "tensor"
 
-// Which of the step's kernels each launch is, by name for the elementwise ones and by place for the products: chunk by
-// chunk, each begun by the first kernel, the averages, the Grams, the iteration and the updates follow each other, the
-// first, second and last in equally many launches. An index into `kernels`; nothing for a launch that does not fit.
+// Returns, for each launch, the index of its kernel in `kernels`; nothing for a launch that does not fit. Elementwise
+// kernels are matched by name, products by position. A step runs in chunks, and each chunk begins with the first
+// kernel. The products of a chunk are the means, the Grams, the iteration and the updates, in this order, with equally
+// many launches of mean, Gram and update.
 std::vector<std::optional<size_t>> match_launches(const std::vector<std::string>& names,
                                                   const std::vector<Kernel>& kernels);
 
-// The kernels of one step on a GPU, whatever is not known under its own name and without work.
+// The kernels of one step on a GPU. An unknown kernel appears under its own name and without work.
 struct Roofline {
   std::vector<KernelTime> kernels;
   int64_t launches = 0;
@@ -38,7 +39,7 @@ struct Roofline {
 };
 Roofline roofline(const std::vector<Span>& spans, const std::vector<Kernel>& kernels);
 
-// The spans of one step of a fresh optimizer, after some to warm up.
+// Returns the spans of one step of a new optimizer, after some warm-up steps.
 std::vector<Span> profile_step(const Entrant& entrant, const std::vector<Tensor>& parameters);
 
 }  // namespace prism::bench

@@ -21,7 +21,7 @@ namespace {
 constexpr double kMebibyte = 1 << 20;
 constexpr int kWarmUp = 3;
 
-// The options that PRISM has in Mixed and in training, where they differ from its own.
+// Returns the options that Mixed and training change from PRISM's own defaults.
 Json recommended() {
   const auto own = prism::make_options("prism"), in_mixed = prism::make_options("prism");
   in_mixed->use_mixed_defaults();
@@ -67,7 +67,7 @@ const std::vector<Entrant>& entrants() {
 
 const Entrant& entrant(const std::string& name) {
   const auto found = std::ranges::find(entrants(), name, &Entrant::name);
-  if (found == entrants().end()) throw Error(fmt::format("bench: no optimizer '{}'", name));
+  if (found == entrants().end()) throw Error(fmt::format("bench: unknown optimizer '{}'", name));
   return *found;
 }
 

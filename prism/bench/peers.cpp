@@ -27,7 +27,7 @@ Peers::Child::Child(const std::string& command) {
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
     io::throw_system_error("make a socket for", command, errno);
   process = ::fork();
-  if (process == 0) {  // between fork and exec, only calls that are safe in a copy of one thread
+  if (process == 0) {  // between fork and exec, make only async-signal-safe calls
     ::dup2(ends[1], STDIN_FILENO);
     ::dup2(ends[1], STDOUT_FILENO);
     ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
@@ -57,7 +57,7 @@ nlohmann::json Peers::read() {
   while ((end = received_.find('\n')) == std::string::npos) {
     const ssize_t got = ::recv(child_.socket, buffer.data(), buffer.size(), 0);
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) throw Error(fmt::format("--peers: '{}' ended before it had answered", command_));
+    if (got <= 0) throw Error(fmt::format("--peers: '{}' ended before it answered", command_));
     received_.append(buffer.data(), static_cast<size_t>(got));
   }
   const auto line = received_.substr(0, end);

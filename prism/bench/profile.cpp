@@ -67,7 +67,7 @@ std::vector<double> kernel_ms(const std::vector<Span>& spans) {
 std::vector<double> operator_ms(const std::vector<Span>& spans) {
   std::vector<size_t> order(spans.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, {}, [&](size_t i) {  // a caller before those it calls
+  std::ranges::stable_sort(order, {}, [&](size_t i) {  // callers before the operators they call
     return std::tuple(spans[i].thread, spans[i].begin_ns, ~spans[i].end_ns);
   });
   std::vector<double> times(spans.size());

@@ -9,35 +9,34 @@
 
 namespace prism::bench {
 
-// What torch's profiler saw of a kernel on a GPU or of an operator on the CPU.
+// One kernel on a GPU or one operator on the CPU, as recorded by torch's profiler.
 struct Span {
-  std::string name;  // of a kernel without result and arguments
+  std::string name;  // without the result type and arguments of a kernel
   uint64_t begin_ns = 0, end_ns = 0;
   uint64_t thread = 0;  // on the CPU
 
   uint64_t duration() const { return end_ns - begin_ns; }
 };
 
-// Does the work and waits for it: the GPU's kernels and copies, or the CPU's operators, by their beginning.
+// Runs `work` and waits for it. Returns the GPU's kernels and copies, or the CPU's operators, in the order they began.
 std::vector<Span> profile(at::Device device, const std::function<void()>& work);
 
-// How long the device is busy with each span. Kernels may begin before the one in front of them has ended, so a
-// kernel's time ends at the latest where the next one begins.
+// Returns the milliseconds of each kernel. Kernels may overlap, so a kernel's time ends when the next one begins.
 std::vector<double> kernel_ms(const std::vector<Span>& spans);
 
-// How long each operator works itself, those it calls not counted.
+// Returns the milliseconds of each operator, without the operators that it calls.
 std::vector<double> operator_ms(const std::vector<Span>& spans);
 
-// All spans of a name together, the longest time first.
+// All spans of one name.
 struct ProfileLine {
   std::string name;
   int64_t calls = 0;
   double ms = 0;
 };
 struct Profile {
-  std::vector<ProfileLine> lines;
-  double total_ms = 0;  // from the first beginning to the last end
-  double idle_ms = 0;   // of that, what belongs to no span
+  std::vector<ProfileLine> lines;  // longest time first
+  double total_ms = 0;             // from the first beginning to the last end
+  double idle_ms = 0;              // the part of total_ms outside all spans
 };
 Profile summarize(at::Device device, const std::vector<Span>& spans);
 

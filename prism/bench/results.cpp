@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kLevels = 3;  // step_ms, model, name: what is below is replaced as a whole
+constexpr int kLevels = 3;  // step_ms, model, name; values below are replaced as a whole
 
 void merge_into(json& old, const json& figures, int levels) {
   if (levels == 0 || !figures.is_object() || !old.is_object()) {
@@ -29,7 +29,7 @@ void merge_into(json& old, const json& figures, int levels) {
   for (const auto& [key, value] : figures.items()) merge_into(old[key], value, levels - 1);
 }
 
-// As many places as a clock has.
+// Rounds all numbers to four decimals, the resolution of the measurements.
 json rounded(json value) {
   if (value.is_structured()) {
     for (auto& part : value) part = rounded(std::move(part));
@@ -48,14 +48,13 @@ std::string today() {
 
 ResultsFile::ResultsFile(const std::filesystem::path& file, at::Device device)
     : file_(file), document_(json::object()) {
-  { const io::AtomicFile probe(file); }
+  { const io::AtomicFile probe(file); }  // throws if the file cannot be written
   if (std::filesystem::exists(file)) document_ = io::parse_json(io::read_file(file), file.string());
   if (!document_.is_object())
     throw Error(fmt::format("{}: expected an object of figures, got {}", file.string(), document_.type_name()));
   const auto name = device_name(device);
-  if (const auto there = document_.value("device", name); there != name)
-    throw Error(
-        fmt::format("{}: holds figures of {}, these are of {}; choose another file", file.string(), there, name));
+  if (const auto old = document_.value("device", name); old != name)
+    throw Error(fmt::format("{}: expected figures of {}, got {}; choose another file", file.string(), name, old));
   document_["device"] = name;
 }
 
@@ -77,9 +76,9 @@ json step_figures(const std::string& model, const std::vector<StepTime>& rows, c
 
 void write_page(const std::filesystem::path& file, const std::string& device, const std::vector<PageModel>& models) {
   report::BarPage page{"One optimizer step",
-                       fmt::format("{}, torch {}, {}. Milliseconds for all hidden matrices of a model (…_rest: for "
-                                   "everything else), gradients given, float32 weights; the better of eager and "
-                                   "captured in a CUDA graph. Bars in color are Prism's.",
+                       fmt::format("{}, torch {}, {}. Milliseconds for all hidden matrices of a model (…_rest: all "
+                                   "other parameters), without computing gradients; float32 weights; the faster of "
+                                   "eager and captured in a CUDA graph. Colored bars are Prism's.",
                                    device, TORCH_VERSION, today()),
                        {}};
   for (const auto& model : models) {

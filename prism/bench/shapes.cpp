@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
 
@@ -30,23 +31,6 @@ ShapeSet odd_set() {
   return set;
 }
 
-struct Named {
-  std::string name;
-  std::function<ShapeSet()> make;
-};
-
-const std::vector<Named>& sets() {
-  static const std::vector<Named> all = [] {
-    std::vector<Named> list;
-    for (const auto& name : model::preset_names()) list.push_back({name, [name] { return model_set(name); }});
-    list.push_back({"wide", [] { return ShapeSet{"wide", {{8192, 28672}, {28672, 8192}}, {}}; }});
-    list.push_back({"experts", [] { return ShapeSet{"experts", std::vector<Shape>(256, {1024, 2048}), {}}; }});
-    list.push_back({"odd", odd_set});
-    return list;
-  }();
-  return all;
-}
-
 }  // namespace
 
 int64_t ShapeSet::elements() const {
@@ -57,16 +41,17 @@ int64_t ShapeSet::elements() const {
 }
 
 ShapeSet shape_set(const std::string& name) {
-  for (const auto& set : sets()) {
-    if (set.name == name) return set.make();
-  }
+  if (name == "wide") return {name, {{8192, 28672}, {28672, 8192}}, {}};
+  if (name == "experts") return {name, std::vector<Shape>(256, {1024, 2048}), {}};
+  if (name == "odd") return odd_set();
+  if (std::ranges::find(model::preset_names(), name) != model::preset_names().end()) return model_set(name);
   throw Error(fmt::format("bench: unknown model '{}', expected one of: {}", name, fmt::join(shape_set_names(), ", ")));
 }
 
 const std::vector<std::string>& shape_set_names() {
   static const std::vector<std::string> names = [] {
-    std::vector<std::string> list;
-    for (const auto& set : sets()) list.push_back(set.name);
+    auto list = model::preset_names();
+    list.insert(list.end(), {"wide", "experts", "odd"});
     return list;
   }();
   return names;

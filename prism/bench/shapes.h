@@ -8,20 +8,20 @@ namespace prism::bench {
 
 using Shape = std::vector<int64_t>;
 
-// The parameters of a model, as far as an optimizer is concerned.
+// The shapes of a model's parameters.
 struct ShapeSet {
   std::string name;
   std::vector<Shape> matrices;  // hidden matrices
-  std::vector<Shape> rest;      // embedding, norms, biases; none where the set is no model
+  std::vector<Shape> rest;      // embedding, norms, biases; empty if the set is not a model
 
   int64_t elements() const;  // of the matrices
 };
 
-// The presets of prism/model with a vocabulary of 16,384, and
+// Returns the shapes of a preset of prism/model with a vocabulary of 16,384, or
 //   wide     8192×28672 and its transpose
 //   experts  256 of 1024×2048
 //   odd      all m×n with m and n of 1, 7, 129, 5000
-// Another name is a prism::Error.
+// Throws prism::Error for any other name.
 ShapeSet shape_set(const std::string& name);
 const std::vector<std::string>& shape_set_names();
 

@@ -3,7 +3,6 @@
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
 #include <c10/core/Event.h>
-#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
@@ -39,18 +38,11 @@ std::string device_name(at::Device device) {
   return name.empty() ? device.str() : name;
 }
 
-struct OwnStream::Guard {
-  explicit Guard(at::Device device)
-      : stream(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device)) {}
-  c10::StreamGuard stream;
-};
-
 OwnStream::OwnStream(at::Device device) {
   if (device.is_cpu()) return;
   train::synchronize(device);
-  guard_ = std::make_unique<Guard>(device);
+  guard_.emplace(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device));
 }
-OwnStream::~OwnStream() = default;
 
 std::vector<double> time_calls(at::Device device, int64_t repeats, const std::function<void()>& call) {
   if (device.is_cpu()) return time_on_host(repeats, call);

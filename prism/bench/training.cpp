@@ -15,7 +15,7 @@ namespace prism::bench {
 namespace {
 
 constexpr int64_t kWarmUp = 3;   // the second step may be captured into a graph
-constexpr int64_t kBatches = 4;  // that are taken in turn
+constexpr int64_t kBatches = 4;  // used in turn
 
 std::vector<std::vector<int64_t>> random_batches(const TrainingOptions& options) {
   std::mt19937_64 generator(1);
@@ -36,10 +36,10 @@ TrainingOptions TrainingOptions::for_device(at::Device device) {
 }
 
 std::string TrainingOptions::name() const {
-  const TrainingOptions usual;
+  const TrainingOptions defaults;
   auto name = preset;
-  if (vocab != usual.vocab) name += fmt::format("_vocab{}", vocab);
-  if (batch != usual.batch || context != usual.context) name += fmt::format("_{}x{}", batch, context);
+  if (vocab != defaults.vocab) name += fmt::format("_vocab{}", vocab);
+  if (batch != defaults.batch || context != defaults.context) name += fmt::format("_{}x{}", batch, context);
   if (recompute) name += "_recompute";
   if (!graph) name += "_eager";
   return name;
@@ -57,7 +57,7 @@ io::Config training_config(const TrainingOptions& options, at::Device device) {
   const auto& chosen = entrant(options.optimizer);
   set("optimizer.name", chosen.optimizer);
   for (const auto& [key, value] : chosen.options.items()) set("optimizer." + key, value);
-  // Training has other defaults than the optimizer itself; an entrant is the same in every bench.
+  // Training changes some defaults of the optimizer. Set them back, so that an entrant is the same in every bench.
   const auto values = chosen.make_options()->to_json();
   for (const char* key : {"gamma", "side", "covariance", "coefficients"}) {
     if (values.contains(key)) set(std::string("optimizer.") + key, values.at(key));
@@ -80,7 +80,7 @@ TrainingTime measure_training(const TrainingOptions& options, at::Device device,
   };
   for (int64_t i = 0; i < kWarmUp + options.steps; ++i) {
     const auto record = step(i);
-    if (!std::isfinite(record.loss)) throw std::runtime_error(fmt::format("the loss of step {} is not finite", i + 1));
+    if (!std::isfinite(record.loss)) throw std::runtime_error(fmt::format("step {}: the loss is not finite", i + 1));
     if (i == 0) result.first_loss = record.loss;
     result.last_loss = record.loss;
     if (i < kWarmUp) continue;

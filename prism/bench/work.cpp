@@ -17,7 +17,7 @@ using cuda::IterationProduct;
 
 constexpr double kFloat = 4, kHalf = 2;  // bytes
 
-// Sums over all matrices, n the shorter side.
+// Sums over all matrices m×n, where n is the shorter side.
 struct Sizes {
   double mn = 0, nn = 0, mnn = 0, nnn = 0;
 };
@@ -44,7 +44,7 @@ Work product_work(const IterationProduct& product, const Sizes& sizes) {
   return {(product.symmetric ? 1.0 : 2.0) * (is_split(product) ? 2.0 : 1.0) * sizes.nnn, matrices * kHalf * sizes.nn};
 }
 
-// Which product of the iteration it is, by the buffers it reads and writes.
+// Returns the formula of a product of the iteration, recognized by the buffers that it reads and writes.
 std::string product_name(const IterationProduct& product) {
   if (product.high == cuda::kA) return "R = VZ";
   if (product.high == cuda::kS) return product.X == cuda::kA ? "S = A² + pA + q" : "V = ZR";
@@ -74,28 +74,28 @@ std::optional<std::vector<Kernel>> step_kernels(const Options& options, const st
   const auto description = options.kernel_rule();
   const auto* spectral = description ? std::get_if<SpectralKernel>(description.get()) : nullptr;
   if (spectral == nullptr) return std::nullopt;
-  const cuda::SpectralRule* rule = &spectral->rule;
+  const cuda::SpectralRule& rule = spectral->rule;
   const Sizes sizes = sizes_of(shapes);
-  const bool stacked = rule->noisy && !rule->averaged;  // DᵀD is formed together with TᵀT
-  const double operands = rule->noisy ? 2 : 1;          // T and D
+  const bool stacked = rule.noisy && !rule.averaged;  // DᵀD is formed together with TᵀT
+  const double operands = rule.noisy ? 2 : 1;         // T and D
   const double gram_terms = stacked ? 2 : 1;
-  const double halves = rule->steps.front().split ? 2 : 1;
+  const double halves = rule.steps.front().split ? 2 : 1;
   using Kind = Kernel::Kind;
   std::vector<Kernel> kernels = {
       {"measure", Kind::Elementwise, {0, 2 * kFloat * sizes.mn}},
       {"factor", Kind::Elementwise, {}},
       {"advance", Kind::Elementwise, {0, (3 * kFloat + operands * kHalf) * sizes.mn}},
   };
-  if (rule->averaged)
+  if (rule.averaged)
     kernels.push_back({"C ← βC + (1−β)DᵀD", Kind::Mean, {sizes.mnn, kHalf * sizes.mn + 2 * kFloat * sizes.nn}});
-  const double gram_results = halves * kHalf + (rule->averaged ? kFloat : 0);
+  const double gram_results = halves * kHalf + (rule.averaged ? kFloat : 0);
   kernels.push_back(
       {"Gram", Kind::Gram, {gram_terms * sizes.mnn, gram_terms * kHalf * sizes.mn + gram_results * sizes.nn}});
-  if (rule->by_norm) {
+  if (rule.by_norm) {
     kernels.push_back({"squares", Kind::Elementwise, {0, kHalf * sizes.nn / 2}});
     kernels.push_back({"rescale", Kind::Elementwise, {}});
   }
-  for (auto& kernel : iteration_kernels(*rule, sizes)) kernels.push_back(std::move(kernel));
+  for (auto& kernel : iteration_kernels(rule, sizes)) kernels.push_back(std::move(kernel));
   kernels.push_back(
       {"W ← … − lr·TQ", Kind::Update, {2 * sizes.mnn, (2 * kFloat + kHalf) * sizes.mn + kHalf * sizes.nn}});
   return kernels;

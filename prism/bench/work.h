@@ -9,13 +9,13 @@
 
 namespace prism::bench {
 
-// What a piece of work takes at the least: floating-point operations of products, symmetric results at half cost, and
-// bytes moved, each operand read and each result written once.
+// The least work of a computation: the floating-point operations of its products (symmetric results cost half) and the
+// bytes moved (each operand is read once and each result written once).
 struct Work {
   double flop = 0, bytes = 0;
 };
 
-// What a device can do.
+// The peak rates of a device.
 struct Peak {
   double flops = 0, bytes_per_s = 0;
 
@@ -24,21 +24,24 @@ struct Peak {
   double floor_ms(const Work& work) const { return tensor_ms(work) + memory_ms(work); }
 };
 
-// fp16 products with float32 accumulation and copies, as measured; nothing for a device that was not measured.
+// Returns the measured rates of fp16 products with float32 accumulation and of copies; nothing for a device that was
+// not measured.
 std::optional<Peak> peak_of(const std::string& device_name);
 
-// One whole step over these shapes, float32 weights and gradients. Matrices m×n, m ≥ n, of the spectral optimizers: the
-// products that the kernels form, and G read, M and W (and the averaged covariance) read and written. Adam: G read, W
-// and two averages read and written. Nothing for optimizers whose work is not modeled.
+// Returns the work of one step over these shapes with float32 weights and gradients; nothing if the optimizer is not
+// modeled. Spectral optimizers: the products of the kernels; G is read, M and W (and the averaged covariance) are read
+// and written. Adam: G is read, W and two averages are read and written.
 std::optional<Work> step_work(const Options& options, const std::vector<Shape>& shapes);
 
-// The kernels of a spectral step in the order of their launches (prism/cuda/spectral.cpp).
+// One kernel of a spectral step (prism/cuda/spectral.cpp).
 struct Kernel {
   enum class Kind { Elementwise, Mean, Gram, Iteration, Update };
   std::string label;
   Kind kind;
   Work work;  // of all matrices together
 };
+
+// Returns the kernels of a spectral step in the order of their launches; nothing for other optimizers.
 std::optional<std::vector<Kernel>> step_kernels(const Options& options, const std::vector<Shape>& shapes);
 
 }  // namespace prism::bench

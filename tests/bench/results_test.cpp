@@ -92,7 +92,7 @@ TEST(Peers, ThatDoNotAnswerAreNamed) {
     }
     return std::string("(no error)");
   };
-  EXPECT_EQ(message("exit 3"), "--peers: 'exit 3' ended before it had answered");
+  EXPECT_EQ(message("exit 3"), "--peers: 'exit 3' ended before it answered");
   EXPECT_NE(message("echo hello").find("--peers: invalid JSON"), std::string::npos);
   EXPECT_NE(message("echo '{}'").find("expected the names of optimizers"), std::string::npos);
   Peers gone(R"(echo '{"names": []}')");

@@ -286,7 +286,7 @@ BENCH = [
     ("--json {folder}", "Is a directory"),
     ("--json {missing}/f.json", "there is no folder"),
     ("--json {binary}", "binary.dat.*JSON"),
-    ("--json {other_device}", "holds figures of Some GPU.*choose another file"),
+    ("--json {other_device}", "got Some GPU; choose another file"),
 ]
 MISTAKES["bench optimizer"] = [
     *MODEL,
@@ -297,7 +297,7 @@ MISTAKES["bench optimizer"] = [
     ("--only prism_minimax", "did you mean 'prism_minimax9'"),
     ("--model demo --page {folder}", "Is a directory"),
     ("--model demo --page {missing}/page.html", "there is no folder"),
-    ("--model demo --peers false", "'false' ended before it had answered"),
+    ("--model demo --peers false", "'false' ended before it answered"),
 ]
 MISTAKES["bench kernels"] = [*MODEL, *BENCH, ("--optimizer sgd", "--optimizer: expected prism or .*, got 'sgd'")]
 MISTAKES["bench train"] = [
@@ -309,7 +309,7 @@ MISTAKES["bench train"] = [
     ("--batch 0", "--batch: expected an integer, 1 or more"),
     ("--context 100000000", "context must be between"),
     ("--vocab 9999999", "vocab must be between"),
-    ("--peers false", "'false' ended before it had answered"),
+    ("--peers false", "'false' ended before it answered"),
 ]
 
 
