@@ -31,7 +31,7 @@ void save_best(const RunFolder& run, const Trainer& trainer, const RunState& sta
   io::CheckpointWriter writer(run.best(), state.step);
   write_model(writer, trainer, state);
   writer.commit();
-  // One of a later step is from before the run was interrupted.
+  // A best of a later step was saved before the run was interrupted.
   for (const auto& entry : fs::directory_iterator(run.best())) {
     if (entry.path().filename() > io::checkpoint_name(state.step)) fs::remove_all(entry.path());
   }

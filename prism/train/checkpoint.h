@@ -11,20 +11,20 @@
 
 namespace prism::train {
 
-// model.safetensors, config.json (Hugging Face's form), optimizer.safetensors and state.json in checkpoints/step-N of
-// the run folder; all but the newest `keep` are removed afterwards.
+// Writes model.safetensors, config.json (Hugging Face's format), optimizer.safetensors and state.json to
+// checkpoints/step-N of the run folder and removes all but the newest `keep` checkpoints. Returns the new one.
 std::filesystem::path save_checkpoint(const RunFolder& run, const Trainer& trainer, const RunState& state,
                                       int64_t keep);
 
-// model.safetensors, config.json and state.json in best/step-N of the run folder, in place of those there.
+// Writes model.safetensors, config.json and state.json to best/step-N of the run folder and removes the previous best.
 void save_best(const RunFolder& run, const Trainer& trainer, const RunState& state);
 
 struct Resumed {
-  std::optional<RunState> state;  // none: no checkpoint verifies
+  std::optional<RunState> state;  // none if no checkpoint verifies
   std::vector<io::SkippedCheckpoint> skipped;
 };
 
-// Loads the newest checkpoint that verifies.
+// Loads the newest checkpoint that verifies into the trainer.
 Resumed load_checkpoint(const RunFolder& run, Trainer& trainer);
 
 }  // namespace prism::train

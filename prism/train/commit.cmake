@@ -1,5 +1,5 @@
-# Writes OUT, which defines prism::train::built_from() as COMMIT or, where that is empty, as the commit of the git checkout SOURCE.
-# Leaves the file alone if nothing has changed.
+# Writes OUT, which defines prism::train::built_from(): COMMIT or, if that is empty, the commit of the git checkout SOURCE.
+# Leaves the file alone if its content would not change.
 set(commit "unknown")
 find_program(GIT git)
 if(COMMIT)
@@ -7,7 +7,7 @@ if(COMMIT)
 elseif(GIT)
   execute_process(COMMAND "${GIT}" -C "${SOURCE}" rev-parse --show-toplevel OUTPUT_VARIABLE top ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
   file(REAL_PATH "${SOURCE}" source)
-  if(top STREQUAL source)  # and not some other project's checkout around a copy of ours
+  if(top STREQUAL source)  # not a copy of the sources inside another project's checkout
     execute_process(COMMAND "${GIT}" -C "${SOURCE}" describe --always --dirty --abbrev=12 --exclude=*
                     OUTPUT_VARIABLE found ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE status)
     if(status EQUAL 0)

@@ -19,8 +19,9 @@ namespace {
 
 using io::Config;
 
+// Returns make(), with torch's errors turned into prism::Error.
 template <typename Make>
-auto as_user_error(const std::string& who, Make make) {
+auto with_user_errors(const std::string& who, Make make) {
   try {
     return make();
   } catch (const c10::Error& error) {
@@ -33,7 +34,7 @@ std::vector<std::pair<const char*, int64_t*>> sizes_of(model::ModelConfig& model
           {"model.kv_heads", &model.kv_heads}, {"model.head_dim", &model.head_dim}, {"model.mlp", &model.mlp}};
 }
 
-// That of model.init, which no key may contradict.
+// Returns the configuration of model.init. Throws prism::Error if a key contradicts it.
 model::ModelConfig imported_config(const Config& config, int64_t vocab) {
   const auto file = std::filesystem::path(config.string("model.init")) / "config.json";
   auto model = model::from_hugging_face_config(io::read_file(file), file.string());
@@ -50,13 +51,13 @@ model::ModelConfig imported_config(const Config& config, int64_t vocab) {
   if (!config.is("model.preset", kAuto)) refuse("model.preset", "its own sizes");
   if (!config.is("model.init_scale", "qwen2")) refuse("model.init_scale", "its own weights");
   if (model.vocab < vocab) {
-    throw Error(fmt::format("{}: the model has {} embeddings, the tokenizer {} tokens", config.where("model.init"),
-                            model.vocab, vocab));
+    throw Error(fmt::format("{}: expected a model with at least {} embeddings, one per token, got {}",
+                            config.where("model.init"), vocab, model.vocab));
   }
   return model;
 }
 
-// The peak rate of the rest, for hidden matrices whose peak rate is `lr`.
+// Returns the peak rate of the rest. `lr` is the peak rate of the hidden matrices.
 double aux_rate(const Config& config, double lr) {
   if (config.is("optimizer.aux_ratio", kAuto))
     return config.is("optimizer.aux_lr", kAuto) ? kMixedRate : config.real("optimizer.aux_lr");
@@ -73,9 +74,9 @@ std::string preset_of(const Config& config) {
   return config.is("model.preset", kAuto) ? "22m" : config.string("model.preset");
 }
 
-// A course over train.steps with warm-up, for the keys `warmup`, which must leave room for it, and `decay` where wsd
-// has one.
-Schedule course(const Config& config, ScheduleKind kind, const char* warmup, const char* decay) {
+// Returns a schedule over train.steps. `warmup` and `decay` name the keys of its parts; without a key for it, wsd's
+// decay is a fifth of the steps. Throws prism::Error if the parts are longer than train.steps.
+Schedule make_schedule(const Config& config, ScheduleKind kind, const char* warmup, const char* decay) {
   const auto steps = config.integer("train.steps");
   Schedule result{.kind = kind,
                   .warmup = config.is(warmup, kAuto) ? std::min<int64_t>(100, steps / 10) : config.integer(warmup)};
@@ -87,8 +88,8 @@ Schedule course(const Config& config, ScheduleKind kind, const char* warmup, con
   }
   if (kind != ScheduleKind::WarmupStableDecay) return result;
   const auto room = result.total - result.warmup;
-  const bool says = decay != nullptr && !config.is(decay, kAuto);
-  result.decay = says ? config.integer(decay) : std::clamp<int64_t>(result.total / 5, 1, room);
+  const bool given = decay != nullptr && !config.is(decay, kAuto);
+  result.decay = given ? config.integer(decay) : std::clamp<int64_t>(result.total / 5, 1, room);
   if (result.decay > room) {
     throw Error(fmt::format("{}: expected at most train.steps − {} = {}, got {}", config.where(decay), warmup, room,
                             result.decay));
@@ -102,18 +103,18 @@ ScheduleKind kind_of(const Config& config, const char* key) {
 
 Schedule gamma_schedule(const Config& config) {
   const auto kind = kind_of(config, "optimizer.gamma_schedule");
-  auto result = course(config, kind, "optimizer.gamma_warmup", /*decay=*/nullptr);
+  auto result = make_schedule(config, kind, "optimizer.gamma_warmup", /*decay=*/nullptr);
   const double floor = config.real("optimizer.gamma_floor");
   if (kind != ScheduleKind::Constant) {
     result.floor = floor;
   } else if (floor != 0) {
-    throw Error(fmt::format("{}: it needs an optimizer.gamma_schedule other than \"constant\"",
+    throw Error(fmt::format("{}: needs an optimizer.gamma_schedule other than \"constant\"",
                             config.where("optimizer.gamma_floor")));
   }
   return result;
 }
 
-// The same folder however the path to it was written, so that a run can be resumed from anywhere.
+// Returns a path that does not depend on the working folder, so that a run can be resumed from anywhere.
 std::string absolute(const std::string& path) {
   const auto full = std::filesystem::absolute(path).lexically_normal();
   return (full.has_filename() ? full : full.parent_path()).string();
@@ -135,17 +136,17 @@ void make_paths_absolute(Config& config) {
   }
 }
 
-// Refuses a batch whose tokens alone would not fit into memory.
+// Throws prism::Error if the tokens of a batch do not fit into memory.
 void check_batch(const Config& config) {
   const auto context =
       config.is("train.context", kAuto) ? model::preset(preset_of(config)).context : config.integer("train.context");
   const double tokens = static_cast<double>(config.integer("train.batch")) * static_cast<double>(context + 1);
-  const double gigabytes = tokens * sizeof(int64_t) / 1e9, there = static_cast<double>(memory_bytes()) / 1e9;
-  if (gigabytes < there) return;
+  const double gigabytes = tokens * sizeof(int64_t) / 1e9, memory = static_cast<double>(memory_bytes()) / 1e9;
+  if (gigabytes < memory) return;
   throw Error(
-      fmt::format("{}: expected a batch whose tokens fit into this machine's memory, {:.0f} GB, got {} sequences "
-                  "of {} tokens, {:.0f} GB",
-                  config.where("train.batch"), there, config.integer("train.batch"), context, gigabytes));
+      fmt::format("{}: expected a batch whose tokens fit into this machine's memory ({:.0f} GB), got {} sequences of "
+                  "{} tokens ({:.0f} GB)",
+                  config.where("train.batch"), memory, config.integer("train.batch"), context, gigabytes));
 }
 
 void fill(Config& config, const char* key, const nlohmann::json& value) {
@@ -189,15 +190,15 @@ double held_out_fraction(const Config& config) {
 Schedule schedule(const Config& config) {
   const auto kind = kind_of(config, "schedule.kind");
   if (kind != ScheduleKind::WarmupStableDecay && !config.is("schedule.decay", kAuto)) {
-    throw Error(fmt::format("{}: only schedule.kind = \"wsd\" has it, got \"{}\"", config.where("schedule.decay"),
-                            config.string("schedule.kind")));
+    throw Error(fmt::format("{}: needs schedule.kind = \"wsd\", got \"{}\"; leave the key out",
+                            config.where("schedule.decay"), config.string("schedule.kind")));
   }
-  auto result = course(config, kind, "schedule.warmup", "schedule.decay");
+  auto result = make_schedule(config, kind, "schedule.warmup", "schedule.decay");
   if (kind != ScheduleKind::Constant) {
     result.floor = config.is("schedule.floor", kAuto) ? 0.1 : config.real("schedule.floor");
   } else if (!config.is("schedule.floor", kAuto)) {
-    throw Error(
-        fmt::format("{}: schedule.kind = \"constant\" has none; leave the key out", config.where("schedule.floor")));
+    throw Error(fmt::format("{}: schedule.kind = \"constant\" has no floor; leave the key out",
+                            config.where("schedule.floor")));
   }
   return result;
 }
@@ -228,9 +229,9 @@ OptimizerPair optimizer_options(const Config& config) {
   }
   const auto betas = config.reals("optimizer.aux_betas");
   OptimizerPair pair;
-  pair.matrices = as_user_error("optimizer", [&] { return make_options(name, values); });
+  pair.matrices = with_user_errors("optimizer", [&] { return make_options(name, values); });
   pair.matrices->use_mixed_defaults();
-  pair.rest = as_user_error("optimizer.aux", [&] {
+  pair.rest = with_user_errors("optimizer.aux", [&] {
     return make_options("adamw", {{"lr", aux_rate(config, pair.matrices->lr())},
                                   {"betas", betas},
                                   {"weight_decay", config.real("optimizer.aux_weight_decay")}});
@@ -244,11 +245,11 @@ void resolve(Config& config, int64_t vocab) {
   auto model = model_config(config, vocab);
   for (const auto& [key, size] : sizes_of(model)) fill(config, key, *size);
   fill(config, "model.rope_theta", model.rope_theta);
-  // An imported model may know sequences far longer than anyone wants to train on.
+  // An imported model may allow sequences far longer than is practical in training.
   fill(config, "train.context", std::min(model.context, model::preset(preset_of(config)).context));
   if (config.integer("train.context") > model.context) {
-    throw Error(fmt::format("{}: the model's longest sequence is {}, got {}", config.where("train.context"),
-                            model.context, config.integer("train.context")));
+    throw Error(fmt::format("{}: expected at most {}, the model's longest sequence, got {}",
+                            config.where("train.context"), model.context, config.integer("train.context")));
   }
   config.assign("model.tied", model.tied, config.where("model.tied"));
   config.assign("data.vocab", vocab, config.where("data.vocab"));
@@ -265,7 +266,7 @@ void resolve(Config& config, int64_t vocab) {
     if (config.table().find(name) != nullptr && key != "gamma_schedule" && !(value.is_array() && value.empty()))
       fill(config, name.c_str(), value);
   }
-  // With a ratio it stays "auto": a file with both numbers would be refused.
+  // A file with both numbers would be refused.
   if (config.is("optimizer.aux_ratio", kAuto)) fill(config, "optimizer.aux_lr", pair.rest->lr());
 }
 
@@ -283,7 +284,7 @@ void check(const Config& config) {
   optimizer_options(config);
   data_sources(config);
   device_of(config.string("run.device"));
-  // A tokenizer that is given may have another vocabulary, but that decides no other number.
+  // A given tokenizer may have another vocabulary, but no other number depends on it.
   if (config.string("model.init").empty()) model_config(config, config.integer("data.vocab"));
   check_batch(config);
 }

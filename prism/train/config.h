@@ -12,39 +12,41 @@
 
 namespace prism::train {
 
-inline constexpr const char* kAuto = "auto";  // as a value: left to the program
+inline constexpr const char* kAuto = "auto";                   // as a value: the program chooses
+inline constexpr const char* kTorchSources = "torch-sources";  // as a path: the Python files of the installed torch
 
-// Every key of `prism train` and `prism compare`. The keys of [optimizer] are made from the options tables of
-// prism/optim, so each option of each optimizer is there, with "auto" (the optimizer's own default) as its default.
+// Returns the table of all keys of `prism train` and `prism compare`. It has a key for each option of each optimizer
+// (the options tables of prism/optim); the default "auto" stands for the optimizer's own default.
 const io::ConfigTable& config_table();
 io::Config make_config();
 
-// What the keys stand for. A value that cannot be is a prism::Error that says where it was given.
+// The functions below convert keys to typed settings. They throw prism::Error, which names the place where the
+// value was given, if a value is not allowed.
 model::ModelConfig model_config(const io::Config& config, int64_t vocab);
 Schedule schedule(const io::Config& config);
-inline constexpr const char* kTorchSources = "torch-sources";  // as a path: the Python files of the installed torch
 
 struct DataSource {
   std::string path;
-  double weight = 1;  // how often an epoch goes through it
+  double weight = 1;  // passes over it per epoch
 };
 std::vector<DataSource> data_sources(const io::Config& config);  // data.path
-double held_out_fraction(const io::Config& config);              // of the documents of data.path
+double held_out_fraction(const io::Config& config);              // of the documents in data.path
 
 struct OptimizerPair {
   std::unique_ptr<Options> matrices;  // hidden matrices: optimizer.name with its keys
   std::unique_ptr<Options> rest;      // embeddings, head, norms, biases: AdamW with the keys optimizer.aux_*
 };
 
-// A key of [optimizer] that the chosen optimizer does not have is refused by name.
+// Also throws prism::Error if [optimizer] has a key that the chosen optimizer does not have.
 OptimizerPair optimizer_options(const io::Config& config);
 
-// Makes paths absolute and writes what "auto" stood for into the configuration: model numbers, the chosen optimizer's
-// options, context, decay, and the vocabulary of the tokenizer that was found or trained. Drops the keys of [compare],
-// which concern no single run.
+// Completes a configuration: makes paths absolute, replaces "auto" in the keys of the model, the data, the schedule and
+// the chosen optimizer, and sets data.vocab to the size of the tokenizer. Resets the keys of [compare], which do not
+// apply to a single run.
 void resolve(io::Config& config, int64_t vocab);
 
-// Checks what needs no data and no model: numbers that must fit together, the optimizer's options.
+// Checks everything that needs neither data nor a model: numbers that must agree, the optimizer's options. Throws
+// prism::Error if something is wrong.
 void check(const io::Config& config);
 
 }  // namespace prism::train

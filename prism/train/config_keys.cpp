@@ -12,8 +12,8 @@ namespace {
 
 using io::ConfigKey;
 
-constexpr double kMostRate = 1e30;     // far beyond use, and within float32, in which weights are written
-constexpr int64_t kMostThreads = 256;  // OpenMP ends the program where it cannot start as many as it is told
+constexpr double kMostRate = 1e30;     // far above any useful rate, and finite in float32, the type of the weights
+constexpr int64_t kMostThreads = 256;  // OpenMP ends the program if it cannot start all threads
 
 std::vector<std::string> schedule_kinds() {
   return {Words<ScheduleKind>::kList.begin(), Words<ScheduleKind>::kList.end()};
@@ -36,12 +36,13 @@ ConfigKey option_key(const Option& option) {
   return ConfigKey::string(name, kAuto, option.doc).one_of(words);
 }
 
-// Not keys: the trainer looks at the loss and the gradients itself, and descends; its weights are float32 matrices and
-// vectors, so there is nothing to fold, to split or to keep a master of.
+// Returns false for options without a key of the same form. `lr` and `gamma_schedule` have keys of their own. The
+// trainer minimizes, guards against non-finite steps and chooses what to capture. Its weights are float32 matrices and
+// vectors, so there is nothing to fold, to split or to keep a master copy of.
 bool is_key(const Option& option) {
-  static const std::set<std::string> without = {"lr",    "maximize", "skip_nonfinite", "capturable",
-                                                "split", "fold",     "master_weights", "gamma_schedule"};
-  return !without.contains(option.name);
+  static const std::set<std::string> excluded = {"lr",    "maximize", "skip_nonfinite", "capturable",
+                                                 "split", "fold",     "master_weights", "gamma_schedule"};
+  return !excluded.contains(option.name);
 }
 
 void add_optimizer_keys(std::vector<ConfigKey>& keys) {
@@ -58,10 +59,10 @@ void add_optimizer_keys(std::vector<ConfigKey>& keys) {
       if (is_key(option) && seen.insert(option.name).second) keys.push_back(option_key(option));
     }
   }
-  keys.push_back(
-      ConfigKey::string("optimizer.gamma_schedule", "constant", "Course of γ over the run.").one_of(schedule_kinds()));
+  keys.push_back(ConfigKey::string("optimizer.gamma_schedule", "constant", "Schedule of γ over the run.")
+                     .one_of(schedule_kinds()));
   keys.push_back(ConfigKey::integer("optimizer.gamma_warmup", 0, "Steps over which γ rises to its value.").at_least(0));
-  keys.push_back(ConfigKey::real("optimizer.gamma_floor", 0.0, "Where γ's schedule ends, as a fraction of γ.")
+  keys.push_back(ConfigKey::real("optimizer.gamma_floor", 0.0, "Last value of γ's schedule, as a fraction of γ.")
                      .at_least(0)
                      .at_most(1));
   keys.push_back(ConfigKey::real("optimizer.aux_lr", kAuto,
@@ -71,12 +72,12 @@ void add_optimizer_keys(std::vector<ConfigKey>& keys) {
                      .at_most(kMostRate)
                      .or_word(kAuto));
   keys.push_back(ConfigKey::real("optimizer.aux_ratio", kAuto,
-                                 "Peak learning rate of the rest as a multiple of optimizer.lr, in place of "
+                                 "Peak learning rate of the rest as a multiple of optimizer.lr, instead of "
                                  "optimizer.aux_lr; auto: none.")
                      .at_least(0)
                      .at_most(kMostRate)
                      .or_word(kAuto));
-  keys.push_back(ConfigKey::reals("optimizer.aux_betas", kMixedBetas, "AdamW's averages, on the rest.")
+  keys.push_back(ConfigKey::reals("optimizer.aux_betas", kMixedBetas, "AdamW's β₁ and β₂ for the rest.")
                      .length(2)
                      .at_least(0)
                      .below(1));
@@ -85,22 +86,23 @@ void add_optimizer_keys(std::vector<ConfigKey>& keys) {
 }
 
 void add_model_keys(std::vector<ConfigKey>& keys) {
-  keys.push_back(ConfigKey::string("model.preset", kAuto, "Sizes to start from; auto: 22m, or those of model.init.")
-                     .one_of(model::preset_names())
-                     .or_word(kAuto));
+  keys.push_back(
+      ConfigKey::string("model.preset", kAuto, "Preset of the sizes below; auto: 22m, or the sizes of model.init.")
+          .one_of(model::preset_names())
+          .or_word(kAuto));
   const auto size = [&](const char* name, const char* doc) {
     keys.push_back(ConfigKey::integer(name, kAuto, doc).at_least(1).or_word(kAuto));
   };
-  size("model.layers", "Decoder blocks; auto: the preset's, here and below.");
-  size("model.width", "Size of the residual stream.");
-  size("model.heads", "Attention heads.");
-  size("model.kv_heads", "Key-value heads; divides model.heads.");
+  size("model.layers", "Number of decoder blocks; auto, here and below: the preset's.");
+  size("model.width", "Width of the residual stream.");
+  size("model.heads", "Number of attention heads.");
+  size("model.kv_heads", "Number of key-value heads; must divide model.heads.");
   keys.push_back(ConfigKey::integer("model.head_dim", kAuto, "Size of one head; auto: width / heads.")
                      .at_least(2)
                      .must("an even number", [](const nlohmann::json& value) { return value.get<int64_t>() % 2 == 0; })
                      .or_word(kAuto));
-  size("model.mlp", "Inner size of the SwiGLU block.");
-  keys.push_back(ConfigKey::boolean("model.tied", true, "The head shares the embedding's weights."));
+  size("model.mlp", "Inner width of the SwiGLU block.");
+  keys.push_back(ConfigKey::boolean("model.tied", true, "Share the embedding's weights with the head."));
   keys.push_back(ConfigKey::real("model.rope_theta", kAuto, "Base of the rotary angles.").above(0).or_word(kAuto));
   keys.push_back(ConfigKey::boolean("model.recompute", false,
                                     "Recompute activations in the backward pass: less memory, more time."));
@@ -117,19 +119,21 @@ void add_data_keys(std::vector<ConfigKey>& keys) {
       ConfigKey::weighted_paths(
           "data.path", nullptr,
           "Files and folders of text, folders of token shards, or \"torch-sources\": the Python files of the "
-          "installed torch. An epoch goes weight times through a path; 1 where none is given.")
+          "installed torch. An epoch reads each path `weight` times, by default once.")
           .length(1, 1000));
   keys.push_back(ConfigKey::strings("data.extensions", nlohmann::json::array(),
-                                    "Within folders, only files that end so; empty: all."));
+                                    "Endings of the files to read in folders; empty: all files."));
   keys.push_back(
-      ConfigKey::string("data.separator", "<|endoftext|>", "A line of text files that ends a document; empty: none."));
-  keys.push_back(ConfigKey::string("data.text_field", "text", "Field of JSON lines, column of Parquet files."));
+      ConfigKey::string("data.separator", "<|endoftext|>", "Line that ends a document in text files; empty: none."));
+  keys.push_back(ConfigKey::string("data.text_field", "text",
+                                   "Field of JSON lines, or column of Parquet files, that holds the text."));
   keys.push_back(ConfigKey::string(
       "data.tokenizer", kAuto,
-      "tokenizer.json or a folder with one; auto: that of model.init or of the shards, else one is trained."));
+      "tokenizer.json or a folder with one; auto: the one of model.init or of the shards, else a new one is trained."));
   keys.push_back(
-      ConfigKey::string("data.eos", std::string(text::kEndOfText), "Token of the tokenizer that ends every document."));
-  keys.push_back(ConfigKey::integer("data.vocab", 16384, "Tokens of a tokenizer that is trained here.").at_least(257));
+      ConfigKey::string("data.eos", std::string(text::kEndOfText), "Special token that ends every document."));
+  keys.push_back(
+      ConfigKey::integer("data.vocab", 16384, "Vocabulary size of a tokenizer that is trained.").at_least(257));
   keys.push_back(ConfigKey::real("data.held_out", kAuto,
                                  "Fraction of the documents kept for evaluation; auto: 0.01, or none with "
                                  "data.held_out_path.")
@@ -137,41 +141,42 @@ void add_data_keys(std::vector<ConfigKey>& keys) {
                      .below(1)
                      .or_word(kAuto));
   keys.push_back(ConfigKey::strings("data.held_out_path", nlohmann::json::array(),
-                                    "Files and folders of text to evaluate on, in place of documents of data.path."));
+                                    "Files and folders of text to evaluate on, instead of documents of data.path."));
   keys.push_back(
-      ConfigKey::string("data.cache", kAuto, "Where tokenizer and shards are kept; auto: the folder data of the run."));
+      ConfigKey::string("data.cache", kAuto, "Folder for the tokenizer and the shards; auto: data in the run folder."));
 }
 
 void add_train_keys(std::vector<ConfigKey>& keys) {
-  keys.push_back(ConfigKey::integer("train.steps", 1000, "Optimizer steps.").at_least(1));
+  keys.push_back(ConfigKey::integer("train.steps", 1000, "Number of optimizer steps.").at_least(1));
   keys.push_back(
-      ConfigKey::integer("train.batch", 32, "Sequences of one optimizer step, accumulation included.").at_least(1));
-  keys.push_back(ConfigKey::integer("train.context", kAuto, "Tokens of a sequence; auto: the preset's.")
+      ConfigKey::integer("train.batch", 32, "Sequences per optimizer step, accumulation included.").at_least(1));
+  keys.push_back(ConfigKey::integer("train.context", kAuto, "Tokens per sequence; auto: the preset's.")
                      .at_least(1)
                      .or_word(kAuto));
   keys.push_back(
-      ConfigKey::integer("train.accumulate", 1, "Passes one step is split into; divides train.batch.").at_least(1));
-  keys.push_back(ConfigKey::real("train.clip", 1.0, "Largest norm of the gradient; 0: no clipping.").at_least(0));
-  keys.push_back(ConfigKey::integer("train.seed", 1, "Decides initial weights and the order of the data.").at_least(0));
+      ConfigKey::integer("train.accumulate", 1, "Passes per optimizer step; must divide train.batch.").at_least(1));
+  keys.push_back(ConfigKey::real("train.clip", 1.0, "Norm to which larger gradients are scaled down; 0: no clipping.")
+                     .at_least(0));
+  keys.push_back(ConfigKey::integer("train.seed", 1, "Seed of the initial weights and of the data order.").at_least(0));
   keys.push_back(
       ConfigKey::integer("train.eval_every", 100, "Steps between evaluations on held-out text; 0: only at the end.")
           .at_least(0));
   keys.push_back(
-      ConfigKey::integer("train.eval_sequences", 128, "Held-out sequences of an evaluation; 0: all.").at_least(0));
+      ConfigKey::integer("train.eval_sequences", 128, "Held-out sequences per evaluation; 0: all.").at_least(0));
   keys.push_back(ConfigKey::integer("train.patience", 0,
-                                    "Evaluations in a row without a better held-out loss after which training stops; "
+                                    "Stop after this many evaluations in a row without a better held-out loss; "
                                     "0: never.")
                      .at_least(0));
+  keys.push_back(ConfigKey::boolean("train.deterministic", false,
+                                    "Make runs on a GPU repeat bit for bit; runs on the CPU always do."));
   keys.push_back(
-      ConfigKey::boolean("train.deterministic", false, "Bit-equal repetition on the GPU; the CPU always repeats."));
-  keys.push_back(ConfigKey::boolean("train.graph", true,
-                                    "On a GPU, replay steps from a CUDA graph where the optimizer allows it."));
+      ConfigKey::boolean("train.graph", true, "On a GPU, replay steps from a CUDA graph if the optimizer allows it."));
   keys.push_back(
-      ConfigKey::integer("train.max_skips", 10, "Non-finite steps in a row after which training stops.").at_least(1));
+      ConfigKey::integer("train.max_skips", 10, "Stop after this many non-finite steps in a row.").at_least(1));
   keys.push_back(
-      ConfigKey::string("schedule.kind", "cosine", "Course of both learning rates.").one_of(schedule_kinds()));
+      ConfigKey::string("schedule.kind", "cosine", "Schedule of both learning rates.").one_of(schedule_kinds()));
   keys.push_back(ConfigKey::integer("schedule.warmup", kAuto,
-                                    "Steps of linear warm-up; auto: 100, or a tenth of train.steps where that is less.")
+                                    "Steps of linear warm-up; auto: 100, or a tenth of train.steps if that is less.")
                      .at_least(0)
                      .or_word(kAuto));
   keys.push_back(ConfigKey::real("schedule.floor", kAuto,
@@ -187,7 +192,7 @@ void add_train_keys(std::vector<ConfigKey>& keys) {
 void add_run_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(
       ConfigKey::integer("checkpoint.every", 500, "Steps between checkpoints; 0: only at the end.").at_least(0));
-  keys.push_back(ConfigKey::integer("checkpoint.keep", 3, "Checkpoints that are kept.").at_least(1));
+  keys.push_back(ConfigKey::integer("checkpoint.keep", 3, "Number of checkpoints to keep.").at_least(1));
   keys.push_back(ConfigKey::boolean("checkpoint.best", false,
                                     "Also keep the weights with the lowest held-out loss so far, in the folder best."));
   keys.push_back(
@@ -195,43 +200,42 @@ void add_run_keys(std::vector<ConfigKey>& keys) {
           .at_least(0));
   keys.push_back(ConfigKey::boolean("metrics.norms", true,
                                     "Record the norms of gradient, momentum, innovation, update and weights of each "
-                                    "type of hidden matrices at every step."));
+                                    "type of hidden matrix at every step."));
   keys.push_back(ConfigKey::boolean("metrics.tensorboard", true, "Write TensorBoard event files."));
   keys.push_back(
       ConfigKey::boolean("metrics.csv", true, "Write metrics.csv, the scalars of metrics.jsonl as a table."));
+  keys.push_back(ConfigKey::string("run.device", kAuto, "cpu, cuda or cuda:N; auto: the first GPU, else the CPU."));
   keys.push_back(
-      ConfigKey::string("run.device", kAuto, "cpu, cuda or cuda:N; auto: the first GPU where there is one."));
-  keys.push_back(
-      ConfigKey::integer("run.threads", 0, "CPU threads; 0: torch's own choice.").at_least(0).at_most(kMostThreads));
+      ConfigKey::integer("run.threads", 0, "CPU threads; 0: torch's default.").at_least(0).at_most(kMostThreads));
   keys.push_back(
       ConfigKey::string("run.out", nullptr, "Folder of the run.").must("not empty", [](const nlohmann::json& value) {
         return value != "";
       }));
-  keys.push_back(
-      ConfigKey::strings("compare.optimizers", nlohmann::json::array(),
-                         "What is compared: names of optimizers, or names that [compare.override.NAME] explains."));
+  keys.push_back(ConfigKey::strings("compare.optimizers", nlohmann::json::array(),
+                                    "Names to compare: optimizers, or names defined by [compare.override.NAME]."));
   keys.push_back(ConfigKey::string(
       "compare.label", "",
-      "Given in [compare.override.NAME]: what tables and the page call NAME; empty: made from the name."));
-  keys.push_back(ConfigKey::reals("compare.lr", nlohmann::json::array(), "Learning rates each of them is run at.")
+      "In [compare.override.NAME]: the label of NAME in tables and on the page; empty: made from the name."));
+  keys.push_back(ConfigKey::reals("compare.lr", nlohmann::json::array(), "Learning rates to run each of them at.")
                      .above(0)
                      .at_most(kMostRate));
-  keys.push_back(
-      ConfigKey::integers("compare.seeds", {1}, "Seeds; the first chooses the rates, the others measure at them.")
-          .at_least(0));
+  keys.push_back(ConfigKey::integers("compare.seeds", {1},
+                                     "Seeds; the first selects the best rates, the others measure the loss at them.")
+                     .at_least(0));
   keys.push_back(ConfigKey::integer("compare.jobs", 1,
-                                    "Runs made side by side, each in a process of its own and, where there are several "
-                                    "GPUs, on one of its own; the results are the same.")
+                                    "Number of runs at a time, each in its own process and, with several GPUs, on its "
+                                    "own GPU; the results are the same.")
                      .at_least(1)
                      .at_most(64));
+  keys.push_back(ConfigKey::real("compare.tolerance", 0.02,
+                                 "A rate is good if its held-out loss is at most this much above the best.")
+                     .above(0));
   keys.push_back(
-      ConfigKey::real("compare.tolerance", 0.02, "A rate is good when its held-out loss is this close to the best.")
-          .above(0));
-  keys.push_back(ConfigKey::string("compare.baseline", kAuto,
-                                   "Whom the others are compared with; auto: the best whose optimizer is not prism."));
-  keys.push_back(
-      ConfigKey::string("compare.prompt", "", "Text that each best model continues in the end; empty: none."));
-  keys.push_back(ConfigKey::integer("compare.sample_tokens", 48, "Tokens of such a continuation.").at_least(1));
+      ConfigKey::string("compare.baseline", kAuto,
+                        "Name that the others are compared with; auto: the best whose optimizer is not prism."));
+  keys.push_back(ConfigKey::string("compare.prompt", "",
+                                   "Text that the best model of each optimizer continues at the end; empty: none."));
+  keys.push_back(ConfigKey::integer("compare.sample_tokens", 48, "Tokens of the continuation.").at_least(1));
 }
 
 }  // namespace

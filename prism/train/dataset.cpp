@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kTokenizerName = "tokenizer.json";
-constexpr const char* kRecipeName = "tokenizer.recipe";  // what the tokenizer beside it was trained on
+constexpr const char* kRecipeName = "tokenizer.recipe";  // identifies the text that tokenizer.json was trained on
 
 data::ReaderOptions reader_options(const io::Config& config) {
   data::ReaderOptions options;
@@ -42,14 +42,15 @@ data::Corpus corpus_of(const io::Config& config) {
   for (auto& path : paths) {
     if (path != kTorchSources) continue;
     if (paths.size() > 1)
-      throw Error(fmt::format("{}: expected \"{}\" alone", config.where("data.path"), kTorchSources));
+      throw Error(fmt::format("{}: expected \"{}\" alone, got {} paths", config.where("data.path"), kTorchSources,
+                              paths.size()));
     path = torch_folder().string();
     if (options.extensions.empty()) options.extensions = {".py"};
   }
   return data::Corpus(std::move(paths), std::move(options));
 }
 
-// Returns the paths of data.path where they are folders of token shards; none where they are text.
+// Returns the paths of data.path if they are folders of token shards, nothing if they are text.
 std::vector<fs::path> shard_folders(const io::Config& config) {
   std::vector<fs::path> folders;
   const auto paths = paths_of(config);
@@ -57,13 +58,14 @@ std::vector<fs::path> shard_folders(const io::Config& config) {
     if (data::has_shards(path)) folders.emplace_back(path);
   }
   if (!folders.empty() && folders.size() < paths.size()) {
-    throw Error(fmt::format("{}: expected folders of token shards or text, got both; build shards of the text too",
+    throw Error(fmt::format("{}: expected folders of token shards or text, got both; build shards from the text too",
                             config.where("data.path")));
   }
   return folders;
 }
 
-// Where the user, the model to start from, or the shards name a tokenizer.
+// Returns the tokenizer that data.tokenizer names or that comes with model.init or the shards; nothing if one must be
+// trained.
 std::optional<fs::path> given_tokenizer(const io::Config& config) {
   if (!config.is("data.tokenizer", "auto")) return config.string("data.tokenizer");
   if (const auto init = config.string("model.init"); !init.empty()) return init;
@@ -71,7 +73,7 @@ std::optional<fs::path> given_tokenizer(const io::Config& config) {
     for (const auto& folder : folders) {
       if (fs::exists(folder / kTokenizerName)) return folder / kTokenizerName;
     }
-    throw Error(fmt::format("{}: these shards have no tokenizer.json beside them; name theirs with data.tokenizer",
+    throw Error(fmt::format("{}: expected tokenizer.json beside the shards, got none; name it with data.tokenizer",
                             config.where("data.path")));
   }
   return std::nullopt;
@@ -84,14 +86,15 @@ text::Tokenizer read_tokenizer(const io::Config& config, const fs::path& path) {
 text::Tokenizer load_tokenizer(const io::Config& config, const fs::path& path) {
   auto tokenizer = read_tokenizer(config, path);
   if (config.is_given("data.vocab") && config.integer("data.vocab") != tokenizer.size()) {
-    throw Error(fmt::format("{}: the tokenizer {} has {} tokens, got {}; leave the key out", config.where("data.vocab"),
-                            path.string(), tokenizer.size(), config.integer("data.vocab")));
+    throw Error(fmt::format("{}: expected {}, the size of tokenizer {}, got {}; leave the key out",
+                            config.where("data.vocab"), tokenizer.size(), path.string(), config.integer("data.vocab")));
   }
   return tokenizer;
 }
 
 std::string tokenizer_recipe(const io::Config& config, const data::Corpus& corpus, const data::Sources& sources) {
-  // The name stands for "a tokenizer yet to be trained": only its vocabulary and its special token count.
+  // "untrained" takes the place of the tokenizer's hash. A tokenizer that is still to be trained depends on its
+  // vocabulary size and special token only.
   const auto eos = config.string("data.eos");
   const data::Encoder untrained{
       {}, eos == text::kEndOfText ? "untrained" : "untrained, " + eos, config.integer("data.vocab"), 0};
@@ -115,22 +118,30 @@ text::Tokenizer train_tokenizer(const io::Config& config, const data::Corpus& co
       .tokenizer.with_end_of_text(config.string("data.eos"));
 }
 
+// Returns the given tokenizer or the one in the folder, if it was trained on the same text; nothing if one must be
+// trained.
+std::optional<text::Tokenizer> existing_tokenizer(const io::Config& config, const data::Corpus& corpus,
+                                                  const data::Sources& sources, const fs::path& folder) {
+  if (const auto given = given_tokenizer(config)) return load_tokenizer(config, *given);
+  const auto file = folder / kTokenizerName, recipe_file = folder / kRecipeName;
+  if (!fs::exists(file) || !fs::exists(recipe_file)) return std::nullopt;
+  if (io::read_file(recipe_file) != tokenizer_recipe(config, corpus, sources)) return std::nullopt;
+  return read_tokenizer(config, file);
+}
+
 text::Tokenizer tokenizer_of(const io::Config& config, const data::Corpus& corpus, const data::Sources& sources,
                              const fs::path& folder, const DatasetProgress& progress) {
-  if (const auto given = given_tokenizer(config)) return load_tokenizer(config, *given);
-  const auto recipe = tokenizer_recipe(config, corpus, sources);
-  const auto file = folder / kTokenizerName, recipe_file = folder / kRecipeName;
-  if (fs::exists(file) && fs::exists(recipe_file) && io::read_file(recipe_file) == recipe)
-    return read_tokenizer(config, file);
+  if (auto existing = existing_tokenizer(config, corpus, sources, folder)) return std::move(*existing);
   auto tokenizer = train_tokenizer(config, corpus, progress);
   fs::create_directories(folder);
-  fs::remove(recipe_file);
-  tokenizer.save(file);
-  io::write_file_atomically(recipe_file, recipe);
+  fs::remove(folder / kRecipeName);
+  tokenizer.save(folder / kTokenizerName);
+  io::write_file_atomically(folder / kRecipeName, tokenizer_recipe(config, corpus, sources));
   return tokenizer;
 }
 
-// The tokenizer of a run that is resumed. One that is named must still have its tokens.
+// Returns the tokenizer of a resumed run or, if the configuration names one with other tokens, that one: open_dataset
+// then refuses the changed recipe.
 text::Tokenizer tokenizer_of(const io::Config& config, const TrainedData& trained) {
   auto tokenizer = read_tokenizer(config, trained.tokenizer);
   if (const auto given = given_tokenizer(config); given && fs::exists(*given)) {
@@ -151,11 +162,11 @@ data::BuildOptions build_options(const io::Config& config) {
 }
 
 struct KeptShards {
-  std::optional<std::string> recipe = {};  // none: a split is missing or damaged
-  std::string damage = {};
+  std::optional<std::string> recipe = {};  // none if a split is missing or damaged
+  std::string damage = {};                 // the error, if a split is damaged
 };
 
-// Reads all tokens of the shards in a folder.
+// Verifies the shards in a folder by reading all tokens.
 KeptShards kept_shards(const fs::path& folder) {
   if (!data::has_shards(folder, "train") || !data::has_shards(folder, "val")) return {};
   try {
@@ -168,25 +179,28 @@ KeptShards kept_shards(const fs::path& folder) {
   }
 }
 
-bool is_text_gone(const io::Config& config) {
+bool is_text_missing(const io::Config& config) {
   auto paths = paths_of(config);
   for (auto& path : config.strings("data.held_out_path")) paths.push_back(std::move(path));
   return std::ranges::any_of(paths, [](const auto& path) { return path != kTorchSources && !fs::exists(path); });
 }
 
-// Opens one split of several folders as one; those that have none of it are passed over.
+// Opens one split of several folders as one. Skips folders without it.
 std::optional<data::Shards> joined(const std::vector<fs::path>& folders, const char* split, const std::string& hash) {
   std::optional<data::Shards> shards;
   for (const auto& folder : folders) {
     if (!data::has_shards(folder, split)) continue;
     data::Shards next(folder, split, hash);
     next.verify();
-    shards ? shards->append(std::move(next)) : (void)shards.emplace(std::move(next));
+    if (shards)
+      shards->append(std::move(next));
+    else
+      shards.emplace(std::move(next));
   }
   return shards;
 }
 
-// Returns the stretches of weighted paths, of which `tokens` gives the lengths; none where all weights are 1.
+// Returns one stretch per path; `tokens` holds their lengths. Returns none if all weights are 1.
 std::vector<data::SamplerOptions::Stretch> stretches_of(const io::Config& config, const std::vector<int64_t>& tokens) {
   std::vector<data::SamplerOptions::Stretch> stretches;
   const auto sources = data_sources(config);
@@ -199,9 +213,9 @@ Dataset from_shards(const io::Config& config, text::Tokenizer tokenizer, const s
   const auto hash = tokenizer.hash();
   auto train = joined(folders, "train", hash), val = joined(folders, "val", hash);
   if (!val) {
-    throw Error(
-        fmt::format("{}: expected held-out shards (val.json) too; build them with prism data build --held-out 0.01",
-                    config.where("data.path")));
+    throw Error(fmt::format(
+        "{}: expected held-out shards (val.json), got none; build them with prism data build --held-out 0.01",
+        config.where("data.path")));
   }
   if (const auto end = train->identity().end_of_text; end != tokenizer.end_of_text()) {
     throw Error(fmt::format("{}: documents in these shards end with \"{}\", got \"{}\"; set data.eos",
@@ -212,7 +226,7 @@ Dataset from_shards(const io::Config& config, text::Tokenizer tokenizer, const s
   return {std::move(tokenizer), std::move(*train), std::move(*val), stretches_of(config, tokens)};
 }
 
-// The shards that were made of the text of data.path.
+// Opens the shards that were built from the text of data.path.
 Dataset from_built_shards(const io::Config& config, text::Tokenizer tokenizer, const fs::path& folder) {
   const auto hash = tokenizer.hash();
   data::Shards train(folder, "train", hash), val(folder, "val", hash);
@@ -221,32 +235,27 @@ Dataset from_built_shards(const io::Config& config, text::Tokenizer tokenizer, c
   return {std::move(tokenizer), std::move(train), std::move(val), stretches_of(config, tokens)};
 }
 
-// The tokenizer of the shards in the folder, whose recipe is given, where they were made of these sources.
+// Returns the tokenizer of the shards in the folder, whose recipe is `kept`, if they were made from these sources with
+// these settings.
 std::optional<text::Tokenizer> prepared_tokenizer(const io::Config& config, const data::Corpus& corpus,
                                                   const data::Sources& sources, const data::BuildOptions& options,
                                                   const fs::path& folder, const std::optional<std::string>& kept) {
   if (!kept) return std::nullopt;
-  std::optional<text::Tokenizer> tokenizer;
-  const auto recipe_file = folder / kRecipeName;
-  if (const auto given = given_tokenizer(config)) {
-    tokenizer = load_tokenizer(config, *given);
-  } else if (fs::exists(recipe_file) && io::read_file(recipe_file) == tokenizer_recipe(config, corpus, sources)) {
-    tokenizer = read_tokenizer(config, folder / kTokenizerName);
-  }
+  auto tokenizer = existing_tokenizer(config, corpus, sources, folder);
   if (!tokenizer) return std::nullopt;
   const auto encoder = encoder_for(*tokenizer, config.where("data.tokenizer"));
   return *kept == data::recipe(corpus, sources, encoder, options) ? tokenizer : std::nullopt;
 }
 
-// The recipe that the shards in a folder say they were made by; their tokens are not read.
+// Returns the recipe recorded with the shards in a folder, without reading their tokens.
 std::optional<std::string> stated_recipe(const fs::path& folder) try {
   if (!data::has_shards(folder, "train") || !data::has_shards(folder, "val")) return std::nullopt;
   return data::read_identity(folder, "train").recipe;
 } catch (const Error&) {
-  return std::nullopt;  // damaged: they will be made again
+  return std::nullopt;  // damaged shards will be built again
 }
 
-// Tokens of an epoch: each path counts as often as its weight says.
+// The number of tokens in an epoch; each path counts `weight` times.
 int64_t weighted_tokens(const Dataset& dataset) {
   if (dataset.stretches.empty()) return dataset.train.tokens();
   double tokens = 0;
@@ -254,13 +263,13 @@ int64_t weighted_tokens(const Dataset& dataset) {
   return std::llround(tokens);
 }
 
-// Bytes of text in a token, for a byte-level BPE of this vocabulary on prose and code: 3.2 for 2,048 tokens (measured
-// on the Python files of torch), about 4 for 16,384.
+// The typical number of bytes per token for a byte-level BPE of this vocabulary on prose and code: 3.2 for 2,048 tokens
+// (measured on the Python files of torch), about 4 for 16,384.
 double usual_token_bytes(int64_t vocab) {
   return 2.3 + 0.3 * std::log2(std::max(static_cast<double>(vocab) / 256, 1.0));
 }
 
-// The tokens of a corpus, from its first megabytes.
+// Estimates the number of tokens of a corpus from its first megabytes.
 int64_t estimated_tokens(const data::Corpus& corpus, const std::optional<text::Tokenizer>& tokenizer, int64_t vocab) {
   constexpr double kSample = 4e6;
   data::Documents documents(corpus);
@@ -319,7 +328,7 @@ DatasetSize foresee_dataset(const io::Config& config, const fs::path& folder) {
 }
 
 fs::path torch_folder() {
-  const auto torch = torch_libraries().parent_path();  // they lie in torch/lib
+  const auto torch = torch_libraries().parent_path();  // the libraries are in torch/lib
   if (torch.empty() || !fs::exists(torch / "__init__.py")) {
     throw Error(fmt::format(
         "data.path: \"{}\" needs a torch that was installed as a Python package; name files or folders of text instead",
@@ -332,8 +341,8 @@ data::Encoder encoder_for(const text::Tokenizer& tokenizer, const std::string& w
   const auto end = tokenizer.end_of_text();
   if (!end)
     throw Error(
-        fmt::format("{}: expected a tokenizer with the special token {}, which ends every document; it has none. Name "
-                    "its own with data.eos (prism data build --eos)",
+        fmt::format("{}: expected a tokenizer with the special token {}, which ends every document, got one without; "
+                    "name the token that it has with data.eos (prism data build --eos)",
                     where, tokenizer.end_of_text_name()));
   return {[tokenizer](std::string_view text, std::vector<uint32_t>& tokens) {
             tokenizer.encode(text, tokens, text::SpecialTokens::Text);
@@ -351,17 +360,17 @@ Dataset open_dataset(const io::Config& config, const fs::path& folder, const Dat
   if (const auto folders = shard_folders(config); !folders.empty()) {
     if (!config.strings("data.held_out_path").empty()) {
       throw Error(
-          fmt::format("{}: token shards bring their held-out text along; build them with prism data build "
-                      "--held-out-path",
+          fmt::format("{}: token shards contain their held-out text; leave the key out, or build the shards with prism "
+                      "data build --held-out-path",
                       config.where("data.held_out_path")));
     }
     return from_shards(config, load_tokenizer(config, *given_tokenizer(config)), folders);
   }
   auto kept = kept_shards(folder);
-  const bool gone = trained && is_text_gone(config);
-  if (gone && !kept.damage.empty()) throw Error(kept.damage + "; the text they were made of is gone");
-  if (gone && kept.recipe == trained->recipe) {
-    if (progress.note) progress.note(fmt::format("the text is gone; using its shards in {}", folder.string()));
+  const bool text_missing = trained && is_text_missing(config);
+  if (text_missing && !kept.damage.empty()) throw Error(kept.damage + "; the text it was built from is missing");
+  if (text_missing && kept.recipe == trained->recipe) {
+    if (progress.note) progress.note(fmt::format("the text is missing; using its shards in {}", folder.string()));
     return from_built_shards(config, read_tokenizer(config, trained->tokenizer), folder);
   }
   if (progress.note && !kept.damage.empty()) progress.note(kept.damage + "; building the shards again");
@@ -373,7 +382,7 @@ Dataset open_dataset(const io::Config& config, const fs::path& folder, const Dat
     if (turn) return;
     turn.emplace(folder, [&] {
       if (progress.note)
-        progress.note(fmt::format("waiting for another process that prepares data in {}", folder.string()));
+        progress.note(fmt::format("waiting for another process to prepare data in {}", folder.string()));
     });
     if (turn->waited()) kept = kept_shards(folder);
   };

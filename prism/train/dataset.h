@@ -15,60 +15,64 @@
 
 namespace prism::train {
 
-// What a run trains on: a tokenizer and the token shards made with it.
+// The data of a run: a tokenizer and the token shards made with it.
 struct Dataset {
   text::Tokenizer tokenizer;
   data::Shards train;
   data::Shards val;
-  std::vector<data::SamplerOptions::Stretch> stretches = {};  // of `train`, one for each path; empty: all weights are 1
-  std::optional<data::BuildResult> built = {};                // where the shards were made just now
+  std::vector<data::SamplerOptions::Stretch> stretches = {};  // of `train`, one per path; empty if all weights are 1
+  std::optional<data::BuildResult> built = {};                // set if open_dataset has just built the shards
 };
 
-// What is being done before training can begin; each may be empty.
+// Callbacks of open_dataset; each may be empty.
 struct DatasetProgress {
   std::function<void(const text::TrainerProgress&)> tokenizer;
   std::function<void(const data::Progress&)> shards;
-  std::function<void(const std::string&)> note;  // what the user should read
+  std::function<void(const std::string&)> note;  // a message for the user
 };
 
-// What a run that is resumed was trained on so far.
+// The data that a resumed run has been trained on.
 struct TrainedData {
   std::string recipe;               // of the training shards
   std::filesystem::path tokenizer;  // the file in the run folder
 };
 
-// Returns the dataset of the keys [data]. Folders of shards (`prism data build`) are used as they are, one after the
-// other. Of text, the tokenizer and the shards are made in `folder`; what is there already is taken when it came from
-// the same files with the same settings. Where another process is making them in the same folder, waits for it and says
-// so (`note`). With `trained`, throws prism::Error before anything is written where the text
-// is no longer the same; text that is gone is not needed while the shards in `folder` are those that were trained on.
+// Opens the dataset that the keys of [data] describe. Folders of shards (`prism data build`) are used as they are, one
+// after the other. For text, trains the tokenizer and builds the shards in `folder`, or reuses those in it if they were
+// made from the same files with the same settings. If another process is preparing data in `folder`, calls `note` and
+// waits.
+//
+// With `trained`, throws prism::Error, before it writes anything, if the text has changed. The text may be missing as
+// long as `folder` holds the shards that the run was trained on.
 Dataset open_dataset(const io::Config& config, const std::filesystem::path& folder,
                      const DatasetProgress& progress = {}, const std::optional<TrainedData>& trained = {});
 
-// How much data a run will have.
 struct DatasetSize {
   int64_t vocab = 0;
   int64_t train_tokens = 0, val_tokens = 0;
-  int64_t epoch_tokens = 0;    // of the training text, with the weights of its paths
-  bool counted = true;         // else estimated from the first megabytes of the text
-  int64_t bytes_to_write = 0;  // of shards that are not made yet
+  int64_t epoch_tokens = 0;    // of the training text, each path counted `weight` times
+  bool counted = true;         // false: estimated from the first megabytes of the text
+  int64_t bytes_to_write = 0;  // shards that must still be built
 };
 DatasetSize size_of(const Dataset& dataset);
 
-// Returns the size of the dataset that open_dataset would make, and makes nothing. Counted where the shards are there,
-// else estimated.
+// Returns the size of the dataset that open_dataset would return, without writing anything. Counts the tokens if the
+// shards exist, else estimates them.
 DatasetSize foresee_dataset(const io::Config& config, const std::filesystem::path& folder);
 
-// The folder of a run's tokenizer and shards: data.cache, or data in the run folder.
+// Returns the folder of a run's tokenizer and shards: data.cache, or data in the run folder.
 std::filesystem::path data_folder(const io::Config& config);
 
-// Opens data that open_dataset has made of the same configuration just now, for another process, without reading the
+// Opens data that another process has just prepared with open_dataset and the same configuration. Does not read the
 // text again.
 Dataset open_prepared(const io::Config& config, const text::Tokenizer& tokenizer, const std::filesystem::path& folder);
 
+// Returns the encoder that shards are built with. Throws prism::Error, which begins with `where`, if the tokenizer has
+// no token that ends a document.
 data::Encoder encoder_for(const text::Tokenizer& tokenizer, const std::string& where);
 
-// The folder of the installed torch, whose Python files "torch-sources" stands for.
+// Returns the folder of the installed torch, whose Python files "torch-sources" stands for. Throws prism::Error if
+// torch was not installed as a Python package.
 std::filesystem::path torch_folder();
 
 }  // namespace prism::train

@@ -19,22 +19,22 @@ namespace {
 
 constexpr double kFloat = 4;          // bytes
 constexpr double kProgram = 250e6;    // bytes of the program and its libraries, on the CPU
-constexpr double kDiskSpeed = 400e6;  // bytes/s at which checkpoints are hashed and written, about
+constexpr double kDiskSpeed = 400e6;  // bytes/s, approximate speed of hashing and writing checkpoints
 constexpr int64_t kProbeLayers = 2;
-constexpr int64_t kProbeWidth = 640;  // on the CPU, where a step of wider layers takes long by itself
+constexpr int64_t kProbeWidth = 640;  // on the CPU, where a step of wider layers takes too long
 constexpr double kProbeWork =
     1.5e10;                         // floating-point operations of a measured step on the CPU: a fraction of a second
-constexpr double kLongProbe = 0.7;  // seconds; a step that took longer is not repeated
+constexpr double kLongProbe = 0.7;  // seconds; a longer step is not repeated
 
-// Floating-point operations of a step on `tokens` tokens in sequences of `context`: two for each weight and token in
-// the forward pass, twice that in the backward pass, and the two products of causal attention.
+// The floating-point operations of a step on `tokens` tokens in sequences of `context`: two for each weight and token
+// in the forward pass, twice that in the backward pass, and the two products of causal attention.
 double step_work(const model::ModelConfig& model, double tokens, double context) {
   const double weights = static_cast<double>(model.matrix_parameters() + model.vocab * model.width);
   const double attention = static_cast<double>(model.layers * model.heads * model.head_dim) * context;
   return 6 * tokens * (weights + attention);
 }
 
-// Bytes of what the forward pass keeps for the backward pass, and of the largest temporary beside it.
+// The bytes of the activations that the forward pass keeps for the backward pass, plus the largest temporary.
 double activation_bytes(const io::Config& config, const model::ModelConfig& model, at::Device device) {
   const auto tokens = static_cast<double>(config.integer("train.batch") / config.integer("train.accumulate") *
                                           config.integer("train.context"));
@@ -43,18 +43,17 @@ double activation_bytes(const io::Config& config, const model::ModelConfig& mode
              heads = static_cast<double>((2 * model.heads + 2 * model.kv_heads) * model.head_dim);
   const double layer = 2 * kFloat * width + product * (2 * width + heads + 2 * mlp);
   const double kept = config.boolean("model.recompute") ? 2 * kFloat * width : layer;
-  const double now = layer + product * (4 * mlp + 4 * width);  // of the layer that is being worked on
+  const double now = layer + product * (4 * mlp + 4 * width);  // in the layer being computed
   return tokens * (kept * static_cast<double>(model.layers) + now) +
          product * static_cast<double>(model.vocab * model.width);
 }
 
 struct Probe {
-  double seconds_per_flop = 0;   // of the forward and backward passes
-  double optimizer_seconds = 0;  // of the run's model
-  double state_bytes = 0;        //
+  double seconds_per_flop = 0;                    // of the forward and backward passes
+  double optimizer_seconds = 0, state_bytes = 0;  // extrapolated to the run's model
 };
 
-// The model with at most two layers, and on the CPU narrow ones of the same proportions.
+// Returns the model with at most two layers, on the CPU narrower ones of the same proportions.
 model::ModelConfig probe_model(const model::ModelConfig& model, at::Device device) {
   auto part = model;
   part.layers = std::min(model.layers, kProbeLayers);
@@ -67,7 +66,7 @@ model::ModelConfig probe_model(const model::ModelConfig& model, at::Device devic
   return part;
 }
 
-// Floating-point operations of a spectral method on the hidden matrices, up to a factor: m·n·min(m, n) of each.
+// The floating-point operations of a spectral method on the hidden matrices, up to a factor: the sum of m·n·min(m, n).
 double optimizer_work(const model::ModelConfig& model) {
   double work = 0;
   for (const auto& p : model::parameter_shapes(model)) {
@@ -78,7 +77,7 @@ double optimizer_work(const model::ModelConfig& model) {
   return work;
 }
 
-// Measures steps of such a model on fewer tokens.
+// Measures steps of the smaller model on fewer tokens.
 Probe probe_step(io::Config config, const model::ModelConfig& model, at::Device device) {
   const auto part = probe_model(model, device);
   const auto context = config.integer("train.context");
@@ -121,7 +120,7 @@ double memory_of(at::Device device) {
 void set_up_torch(const io::Config& config) {
   if (const auto threads = config.integer("run.threads"); threads > 0) at::set_num_threads(static_cast<int>(threads));
   const bool deterministic = config.boolean("train.deterministic");
-  // cuBLAS repeats itself only with a workspace of its own, and torch refuses the strict mode without it.
+  // cuBLAS is deterministic only with a workspace of fixed size; torch's deterministic mode requires the setting.
   if (deterministic) setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
   at::globalContext().setDeterministicAlgorithms(deterministic, /*warn_only=*/false);
   at::globalContext().setDeterministicCuDNN(deterministic);
@@ -156,8 +155,9 @@ Estimate estimate(const io::Config& config, const DatasetSize& data, int64_t don
   result.step_seconds = probe.optimizer_seconds +
                         probe.seconds_per_flop * step_work(model, static_cast<double>(result.step_tokens),
                                                            static_cast<double>(config.integer("train.context")));
-  const auto there = data.val_tokens / config.integer("train.context"), wanted = config.integer("train.eval_sequences");
-  TimeLeft left(config, wanted > 0 ? std::min(wanted, there) : there);
+  const auto available = data.val_tokens / config.integer("train.context");
+  const auto wanted = config.integer("train.eval_sequences");
+  TimeLeft left(config, wanted > 0 ? std::min(wanted, available) : available);
   left.add_step(result.step_seconds, result.optimizer_seconds);
   left.add(TimeLeft::kCheckpoint, result.checkpoint_bytes / kDiskSpeed);
   result.seconds = left.seconds(std::min(done, steps));

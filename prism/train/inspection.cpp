@@ -23,11 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-model::ModelConfig config_of(const fs::path& checkpoint) {
-  const auto file = checkpoint / "config.json";
-  return model::from_hugging_face_config(io::read_file(file), file.string());
-}
-
 std::vector<double> singular_values(const io::TensorView* view, const std::vector<int64_t>& shape) {
   if (view == nullptr || view->dtype != "F32" || view->shape != shape) return {};
   std::vector<float> copy(view->bytes / sizeof(float));  // the file's bytes need not be aligned
@@ -36,7 +31,7 @@ std::vector<double> singular_values(const io::TensorView* view, const std::vecto
   return {values.const_data_ptr<double>(), values.const_data_ptr<double>() + values.numel()};
 }
 
-// As many whole sequences of the text as a training batch has.
+// Returns the first sequences of the text, at most as many as one training pass takes.
 at::Tensor first_batch(const io::Config& config, const text::Tokenizer& tokenizer,
                        const std::vector<std::string>& paths) {
   const int64_t context = config.integer("train.context"), sequence = context + 1;
@@ -60,8 +55,10 @@ at::Tensor first_batch(const io::Config& config, const text::Tokenizer& tokenize
 
 std::vector<CheckpointMatrix> checkpoint_spectra(const fs::path& checkpoint) {
   const io::SafetensorsFile weights(checkpoint / "model.safetensors"), state(checkpoint / "optimizer.safetensors");
+  const auto file = checkpoint / "config.json";
+  const auto config = model::from_hugging_face_config(io::read_file(file), file.string());
   std::vector<CheckpointMatrix> matrices;
-  for (const auto& parameter : model::parameter_shapes(config_of(checkpoint))) {
+  for (const auto& parameter : model::parameter_shapes(config)) {
     if (!parameter.hidden_matrix) continue;
     matrices.push_back({parameter.name, parameter.shape, singular_values(weights.find(parameter.name), parameter.shape),
                         singular_values(state.find("state." + parameter.name + ".momentum"), parameter.shape)});
@@ -72,9 +69,7 @@ std::vector<CheckpointMatrix> checkpoint_spectra(const fs::path& checkpoint) {
 std::vector<SpectraLine> batch_spectra(const RunFolder& run, const fs::path& checkpoint,
                                        const std::vector<std::string>& text) {
   const auto config = run.config();
-  if (!config)
-    throw Error(
-        fmt::format("{}: expected config.toml of the run beside the checkpoint's folder, got none", run.path.string()));
+  if (!config) throw Error(fmt::format("{}: expected a run folder with config.toml, got none", run.path.string()));
   const auto batch = first_batch(*config, run.tokenizer(), text);
   const auto model = model::load_model(checkpoint);
   const auto pair = optimizer_options(*config);

@@ -8,8 +8,8 @@
 
 namespace prism::train {
 
-// What a checkpoint says of one hidden matrix: singular values, largest first, of the weights and of the momentum
-// (empty where the optimizer has none).
+// The singular values, largest first, of one hidden matrix in a checkpoint: of its weights and of its momentum (empty
+// if the optimizer has none).
 struct CheckpointMatrix {
   std::string name;
   std::vector<int64_t> shape;
@@ -18,9 +18,8 @@ struct CheckpointMatrix {
 
 std::vector<CheckpointMatrix> checkpoint_spectra(const std::filesystem::path& checkpoint);
 
-// The lines of spectra.jsonl that the next step of a checkpoint would have, were its batch the beginning of the given
-// text files. The step is taken in memory only. `run` is the folder whose config.toml and tokenizer.json the checkpoint
-// belongs to.
+// Takes the step after a checkpoint, in memory only, on a batch from the beginning of the given text files. Returns the
+// lines that this step would add to spectra.jsonl. `run` holds the config.toml and tokenizer.json of the checkpoint.
 std::vector<SpectraLine> batch_spectra(const RunFolder& run, const std::filesystem::path& checkpoint,
                                        const std::vector<std::string>& text);
 

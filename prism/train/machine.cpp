@@ -19,6 +19,7 @@
 
 #include "prism/cuda/device.h"
 #include "prism/io/error.h"
+#include "prism/io/spelling.h"
 
 namespace prism::train {
 namespace {
@@ -81,8 +82,8 @@ at::Device device_of(const std::string& name, const std::string& who) {
   if (index < 0) throw Error(fmt::format("{}: expected auto, cpu, cuda or cuda:N, got \"{}\"", who, name));
   const int64_t devices = cuda ? static_cast<int64_t>(at::detail::getCUDAHooks().deviceCount()) : 0;
   if (index >= devices) {
-    throw Error(fmt::format("{}: \"{}\" is not there: torch {} sees {} CUDA device{}; use cpu", who, name,
-                            TORCH_VERSION, devices, devices == 1 ? "" : "s"));
+    throw Error(fmt::format("{}: no device \"{}\": torch {} finds {}; use cpu", who, name, TORCH_VERSION,
+                            io::counted(devices, "CUDA device")));
   }
   return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
 }
@@ -120,9 +121,9 @@ PeakMemory peak_memory(at::Device device) {
 }
 
 void reset_peak_memory(at::Device device) {
-  std::ofstream("/proc/self/clear_refs") << "5";  // best effort: without it the figure covers the whole process
+  std::ofstream("/proc/self/clear_refs") << "5";  // best effort: if it fails, the peak is that of the whole process
   if (device.is_cpu()) return;
-  at::globalContext().lazyInitDevice(device.type());  // before it the allocator has no statistics to reset
+  at::globalContext().lazyInitDevice(device.type());  // the allocator has no statistics to reset before this
   at::accelerator::resetPeakStats(device.index());
 }
 

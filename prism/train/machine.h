@@ -9,30 +9,33 @@
 
 namespace prism::train {
 
-// The device of "auto", "cpu", "cuda" or "cuda:1". Throws prism::Error that begins with `who`, the key or option that
-// named it, if there is no such device.
+// Returns the device named "auto", "cpu", "cuda" or "cuda:1". Throws prism::Error if there is no such device. The
+// message begins with `who`, the key or option that named it.
 at::Device device_of(const std::string& name, const std::string& who = "run.device");
 
-int64_t memory_bytes();  // of this machine
+// The physical memory of this machine.
+int64_t memory_bytes();
 
-Machine machine(at::Device device);  // at the time of the call
+// Describes this machine, the program and the device, with the current time.
+Machine machine(at::Device device);
 
-// The version in the text of /proc/driver/nvidia/version, as "580.65.06"; empty where it has none.
+// Returns the version, "580.65.06", from the text of /proc/driver/nvidia/version; empty if it has none.
 std::string driver_version(const std::string& text);
 
-// The commit that the program was built from, with "-dirty" where files had changed since; "unknown" outside git.
+// Returns the commit that the program was built from, with "-dirty" if files had changed since; "unknown" outside git.
 const char* built_from();
 
-// The value of the first line "key : value" of a file such as /proc/cpuinfo; empty where there is none.
+// Returns the value of the first line "key : value" of a file like /proc/cpuinfo; empty if there is none.
 std::string proc_value(const std::filesystem::path& file, const std::string& key);
 
-std::filesystem::path torch_libraries();  // the folder of the torch that is loaded; empty where it cannot be told
+// Returns the folder of the torch libraries that are loaded; empty if it is unknown.
+std::filesystem::path torch_libraries();
 
-// The most memory held since reset_peak_memory, in bytes. On the CPU the two of the device are 0.
+// Peak memory since reset_peak_memory, in bytes. `device` and `reserved` are 0 on the CPU.
 struct PeakMemory {
-  int64_t host = 0;      // by the process
-  int64_t device = 0;    // by tensors on the device
-  int64_t reserved = 0;  // by torch's allocator on the device, for tensors to come
+  int64_t host = 0;      // of the process
+  int64_t device = 0;    // of tensors on the device
+  int64_t reserved = 0;  // held by torch's allocator on the device
 };
 PeakMemory peak_memory(at::Device device);
 void reset_peak_memory(at::Device device);

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// Six digits say all there is to see and keep the file small.
+// Rounds to six significant digits, which are enough for charts and keep the file small.
 double rounded(double value) {
   if (value == 0 || !std::isfinite(value)) return value;
   const double scale = std::pow(10.0, 5 - std::floor(std::log10(std::abs(value))));
@@ -31,7 +31,7 @@ constexpr const char* kColumns[] = {"step",    "tokens",       "loss",        "v
                                     "aux_lr",  "grad_norm",    "weight_norm", "skipped",  "seconds",
                                     "step_ms", "optimizer_ms", "tokens_per_s"};
 
-// The scalars of a line of metrics.jsonl, a column each.
+// Returns the scalars of a line of metrics.jsonl as a line of CSV.
 std::string csv_line(const json& line) {
   std::string text;
   for (const char* column : kColumns) {
@@ -63,7 +63,7 @@ MetricsWriter::MetricsWriter(const RunFolder& folder, int64_t step, Files files)
       earlier_(folder.metrics()) {
   if (files.tensorboard) events_.emplace(folder.path, first_step_);
   if (!files.csv) return;
-  // Lines of later steps are gone from metrics.jsonl, so the table is written anew from it.
+  // Rewrite the table, because metrics.jsonl has lost the lines of later steps.
   auto table = fmt::format("{}\n", fmt::join(kColumns, ","));
   for (const auto& record : earlier_) table += csv_line(io::to_json(record));
   csv_.emplace(folder.metrics_table(), O_WRONLY | O_CREAT | O_TRUNC);

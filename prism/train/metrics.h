@@ -15,8 +15,8 @@ namespace prism::train {
 nlohmann::json to_json(StepRecord record);  // a line of metrics.jsonl
 std::vector<SpectraLine> spectra_lines(int64_t step, const std::vector<MatrixSpectrum>& spectra);  // one per matrix
 
-// metrics.jsonl, metrics.csv, spectra.jsonl and the TensorBoard file of a run folder, from the step after `step` on:
-// later lines of an interrupted run are cut off, and `take_earlier` gives the lines that stay.
+// Writes metrics.jsonl, metrics.csv, spectra.jsonl and the TensorBoard file of a run folder, beginning with the step
+// after `step`. Removes later lines of an interrupted run; `take_earlier` returns the records that remain.
 class MetricsWriter {
  public:
   struct Files {
@@ -28,8 +28,8 @@ class MetricsWriter {
 
   void write(const StepRecord& record);
   void write(int64_t step, const std::vector<MatrixSpectrum>& spectra);
-  void text(const std::string& tag, const std::string& markdown);  // for TensorBoard
-  void sync();                                                     // before a checkpoint that relies on the lines
+  void text(const std::string& tag, const std::string& markdown);  // shown by TensorBoard
+  void sync();  // flushes the files; call it before saving a checkpoint that relies on them
 
  private:
   io::JsonLinesWriter metrics_;

@@ -79,7 +79,7 @@ std::vector<Tensor> NormMeter::momenta() const {
   const Momentum momentum = *momentum_of(optimizer_);
   const auto M = ordered(optimizer_.group_state(kMatrices, "momentum"));
   if (!momentum.bias_correction) return M;
-  const Tensor step = optimizer_.group_state(kMatrices, "step").front();  // all matrices have taken the same steps
+  const Tensor step = optimizer_.group_state(kMatrices, "step").front();  // the same for all matrices
   return at::_foreach_div(M, (1 - at::pow(momentum.beta, step.to(at::kDouble))).to(M.front().scalar_type()));
 }
 
@@ -95,7 +95,7 @@ Tensor NormMeter::after() {
   measure(G);
   at::_foreach_sub_(decayed_, W);
   measure(decayed_);
-  decayed_.clear();  // its memory serves for the innovations
+  decayed_.clear();  // makes room for the innovations
   measure(W);
   if (has_momentum_) {
     const auto M = momenta();

@@ -9,25 +9,25 @@
 
 namespace prism::train {
 
-// Measures MatrixNorms around the optimizer's step, on the device: no call but `read` waits, and all but `set_rate` may be
-// part of a graph. O exists only inside the kernels, so it is measured from the weights,
+// Measures MatrixNorms around the optimizer's step, on the device. `before` and `after` may be captured in a graph;
+// only `read` waits for the device. O exists only inside the kernels, so it is computed from the weights,
 //   ‖(1 − lr·λ)·W_before − W_after‖ / (lr·scale),
-// which takes a copy of the hidden matrices during the step. In all, the norms read or write each matrix 13 times.
+// which needs a copy of the hidden matrices during the step. In total, the norms read or write each matrix 13 times.
 class NormMeter {
  public:
-  explicit NormMeter(const Mixed& optimizer);  // which stays where it is
+  explicit NormMeter(const Mixed& optimizer);  // keeps a reference
   NormMeter(const NormMeter&) = delete;
   NormMeter& operator=(const NormMeter&) = delete;
 
-  int64_t size() const;  // of the tensor that `after` gives
+  int64_t size() const;  // of the tensor that `after` returns
 
-  void set_rate(double lr);  // of the hidden matrices, before each step
-  void before();             // the optimizer's step
-  Tensor after();            // float64 norms, for `read`
+  void set_rate(double lr);  // the rate of the hidden matrices; call it before each step
+  void before();             // call it before the optimizer's step
+  Tensor after();            // call it after the optimizer's step; returns float64 norms for `read`
   std::map<std::string, MatrixNorms> read(const Tensor& values) const;
 
  private:
-  enum Quantity { kG, kO, kW, kM, kD };  // rows of the tensor; the last two with momentum only
+  enum Quantity { kG, kO, kW, kM, kD };  // rows of the tensor; the last two only if there is momentum
   struct Type {
     std::string name;
     double scale;  // of the update
@@ -38,11 +38,11 @@ class NormMeter {
   const Mixed& optimizer_;
   const bool has_momentum_;
   std::vector<Type> types_;
-  std::vector<size_t> places_;  // of the matrices within their group, type after type
-  Tensor members_;              // (types, matrices): 1 where the matrix is of the type, on the device
+  std::vector<size_t> places_;  // indices of the matrices within their group, ordered by type
+  Tensor members_;              // (types, matrices): 1 if the matrix is of the type, on the device
   Tensor keep_;                 // 1 − lr·λ, on the device
   double lr_ = 0;
-  std::vector<Tensor> decayed_;  // (1 − lr·λ)·W_before, until `after`
+  std::vector<Tensor> decayed_;  // (1 − lr·λ)·W_before, between `before` and `after`
 };
 
 }  // namespace prism::train

@@ -37,9 +37,11 @@ model::Qwen2 make_model(const io::Config& config, const Dataset& dataset, at::De
 }
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr const char* kAdvice =
+    "A lower optimizer.lr or optimizer.aux_lr, a longer schedule.warmup or a smaller train.clip usually helps";
 
-// Records of steps for the page of a run that goes on: all at first, then every second, every fourth, and so on,
-// so that a run of any length takes the same memory.
+// Keeps records of steps for the page of a run in progress: all at first, then every second, every fourth, and so on,
+// so that memory does not grow with the length of the run.
 class ThinnedRecords {
  public:
   void add(const StepRecord& record) {
@@ -58,7 +60,7 @@ class ThinnedRecords {
   int64_t seen_ = 0, stride_ = 1;
 };
 
-// The records of both, each step once, in order.
+// Returns the records of both, each step once, in order.
 std::vector<StepRecord> merged(const ThinnedRecords& left, const ThinnedRecords& right) {
   std::map<int64_t, StepRecord> by_step;
   for (const auto* thinned : {&left, &right}) {
@@ -79,14 +81,16 @@ class Run {
     set_up_torch(config);
     config_ = config;
     resolve(*config_, dataset.tokenizer.size());
-    if (stored) refuse_other_run(*config_, *stored, folder_.path);
-    if (stored) old_steps_ = stored->integer("train.steps");
+    if (stored) {
+      refuse_other_run(*config_, *stored, folder_.path);
+      old_steps_ = stored->integer("train.steps");
+    }
     const auto device = device_of(config.string("run.device"));
     doing("making the model");
     reset_peak_memory(device);
     trainer_.emplace(*config_, dataset, make_model(*config_, dataset, device));
     left_.emplace(*config_, trainer_->eval_sequences());
-    state_bytes_ = state_bytes(trainer_->optimizer());  // copies the state, so it is asked once
+    state_bytes_ = state_bytes(trainer_->optimizer());  // computed once, because it copies the state
   }
 
   RunSummary operator()() {
@@ -128,7 +132,7 @@ class Run {
     saved_step_ = state_.step;
   }
 
-  bool resume() {  // false: there is no checkpoint
+  bool resume() {  // returns false if no checkpoint was ever saved
     doing("reading the checkpoint");
     const auto resumed = load_checkpoint(folder_, *trainer_);
     if (!resumed.state) refuse_lost_checkpoints(resumed.skipped);
@@ -153,11 +157,11 @@ class Run {
     return true;
   }
 
-  // A schedule that ends with the run ends elsewhere when the run does.
+  // Adds a note if another train.steps moves the schedule so that the learning rate jumps.
   void check_steps() const {
     const auto steps = config_->integer("train.steps");
     if (state_.step > steps) {
-      throw Error(fmt::format("{}: the run has made {} steps already, got {}", config_->where("train.steps"),
+      throw Error(fmt::format("{}: expected at least {}, the steps already done, got {}", config_->where("train.steps"),
                               state_.step, steps));
     }
     if (!old_steps_ || *old_steps_ == steps || state_.step == steps) return;
@@ -167,20 +171,20 @@ class Run {
     if (std::abs(was(state_.step) - is(state_.step)) <= 0.01) return;
     const double lr = config_->real("optimizer.lr");
     note(fmt::format(
-        "warning: with train.steps = {} in place of {} the learning rate jumps from {:.4g} at step {} to {:.4g} "
-        "at step {}; it goes on smoothly where schedule.kind is constant, or wsd before its decay",
-        steps, *old_steps_, was(state_.step) * lr, state_.step, is(state_.step + 1) * lr, state_.step + 1));
+        "warning: train.steps changed from {} to {}, so the learning rate jumps from {:.4g} at step {} to {:.4g} at "
+        "step {}; it does not if schedule.kind is \"constant\", or \"wsd\" before its decay",
+        *old_steps_, steps, was(state_.step) * lr, state_.step, is(state_.step + 1) * lr, state_.step + 1));
   }
 
   void remember(StepRecord record) {
-    record.norms.clear();  // these are not shown
+    record.norms.clear();  // the page does not show these three
     record.batch.clear();
     record.culprit.clear();
     steps_.add(record);
     if (record.val_loss) evaluations_.add(record);
   }
 
-  // Keeps count of evaluations without a better held-out loss; true for a better one.
+  // Counts evaluations in a row without a better held-out loss. Returns true if this one is better.
   bool judge(double val_loss) {
     const bool better = std::isfinite(val_loss) && val_loss < best_val_loss_;
     if (better) best_val_loss_ = val_loss;
@@ -193,8 +197,7 @@ class Run {
     return patience > 0 && worse_ >= patience;
   }
 
-  // A run that stopped before its first checkpoint begins again; one that had any must not, for what it learned would
-  // be overwritten.
+  // Throws prism::Error if the run ever had a checkpoint: beginning again would overwrite what it has learned.
   void refuse_lost_checkpoints(const std::vector<io::SkippedCheckpoint>& skipped) const {
     std::vector<std::string> faults;
     for (const auto& checkpoint : skipped) {
@@ -202,17 +205,17 @@ class Run {
         faults.push_back(fmt::format("{}: {}", checkpoint.path.filename().string(), checkpoint.reason));
     }
     const auto record = folder_.record();
-    if (faults.empty() && record && record->checkpoint) faults.push_back(*record->checkpoint + ": it is gone");
+    if (faults.empty() && record && record->checkpoint) faults.push_back(*record->checkpoint + ": missing");
     if (faults.empty()) return;
     throw Error(
-        fmt::format("{}: cannot resume: no checkpoint can be used ({}); restore one, or begin anew in another folder "
-                    "(--out) or after removing this one",
+        fmt::format("{}: cannot resume: no checkpoint can be used ({}); restore one, remove this folder, or train in "
+                    "another one (--out)",
                     folder_.path.string(), fmt::join(faults, "; ")));
   }
 
   StepRecord one_step() {
     const int64_t step = state_.step + 1;
-    if (!reported_ || trainer_->will_capture())  // later steps show their progress
+    if (!reported_ || trainer_->will_capture())  // later steps report progress instead
       doing(fmt::format("step {}{}", step, trainer_->will_capture() ? ": capturing it in a CUDA graph" : ""));
     auto record = trainer_->step(step);
     left_->add_step(record.step_ms / 1e3, record.optimizer_ms / 1e3);
@@ -222,7 +225,8 @@ class Run {
     state_.batches = io::hash_bytes(state_.batches + record.batch);
     state_.skipped += record.skipped ? 1 : 0;
     state_.skipped_in_row = record.skipped ? state_.skipped_in_row + 1 : 0;
-    if (record.skipped) note(fmt::format("step {}: {}; skipped, nothing changed", step, what_is_not_finite(record)));
+    if (record.skipped)
+      note(fmt::format("step {} skipped: {}; the weights are unchanged", step, what_is_not_finite(record)));
     record.tokens = state_.tokens;
     record.seconds = state_.seconds;
 
@@ -261,10 +265,8 @@ class Run {
 
   std::string diagnosis(const StepRecord& record) const {
     return fmt::format(
-        "stopped at step {}: {} steps in a row were not finite ({}); the weights are those of step {}. A lower "
-        "optimizer.lr or optimizer.aux_lr, "
-        "a longer schedule.warmup or a smaller train.clip usually helps",
-        record.step, state_.skipped_in_row, what_is_not_finite(record), record.step - state_.skipped_in_row);
+        "stopped at step {}: {} steps in a row were not finite ({}); the weights are those of step {}. {}", record.step,
+        state_.skipped_in_row, what_is_not_finite(record), record.step - state_.skipped_in_row, kAdvice);
   }
 
   void save() {
@@ -280,17 +282,16 @@ class Run {
   template <typename Work>
   void timed(TimeLeft::Part part, const char* name, const Work& work) {
     doing(fmt::format("step {}: {}", state_.step, name));
-    left_->add(part, seconds_of(work));
+    const auto begin = std::chrono::steady_clock::now();
+    work();
+    left_->add(part, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
 
-  // The last evaluation sees the weights after the last step, which no guard looked at.
+  // Marks a run as diverged if its last loss is not finite. The guard does not see the weights after the last step.
   void check_end(const std::vector<StepRecord>& metrics, RunSummary& result) const {
     if (result.status != RunStatus::Finished || ends_finite(metrics)) return;
     result.status = RunStatus::Diverged;
-    result.diagnosis = fmt::format(
-        "diverged: after all {} steps the loss is not finite. A lower optimizer.lr or optimizer.aux_lr, a longer "
-        "schedule.warmup or a smaller train.clip usually helps",
-        state_.step);
+    result.diagnosis = fmt::format("diverged: after all {} steps the loss is not finite. {}", state_.step, kAdvice);
   }
 
   RunSummary end(RunSummary result) {
@@ -307,19 +308,12 @@ class Run {
     return std::move(data.summary);
   }
 
-  // From some of the records and without spectra, so that it takes no longer the longer the run is.
+  // Uses the thinned records and no spectra, so that the cost does not grow with the length of the run.
   void write_page_so_far() {
     RunData data{{}, merged(steps_, evaluations_), {}};
     data.summary.status = RunStatus::Running;
     summarize(data.metrics, *trainer_, dataset_, state_, state_bytes_, data.summary);
     report::write(page_document(folder_, data), folder_.page_file());
-  }
-
-  template <typename Work>
-  static double seconds_of(const Work& work) {
-    const auto begin = std::chrono::steady_clock::now();
-    work();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
 
   void report(const StepRecord& record) {
@@ -356,10 +350,10 @@ class Run {
   std::optional<int64_t> old_steps_;  // of the run that is resumed
   std::optional<double> last_val_loss_;
   double best_val_loss_ = kInfinity;
-  int64_t worse_ = 0;  // evaluations since it
+  int64_t worse_ = 0;  // evaluations since the best
   ThinnedRecords steps_, evaluations_;
   std::optional<TimeLeft> left_;
-  bool reported_ = false;  // a step of this call
+  bool reported_ = false;  // this call has reported a step
 };
 
 }  // namespace

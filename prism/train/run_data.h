@@ -10,19 +10,19 @@
 
 namespace prism::train {
 
-// What the files of a run folder hold (docs/run-folder.md); run_fields.h names the fields as they are in JSON.
+// The contents of the files in a run folder (docs/run-folder.md). run_fields.h lists the names of the fields in JSON.
 
 using report::RunStatus;
 
 // Joint Frobenius norms of the hidden matrices of one type at one step: ‖X‖ = √Σ‖X_layer‖² over the layers.
 struct MatrixNorms {
   double G = 0, W = 0;                   // gradient, as the optimizer gets it (clipped); weights after the step
-  std::optional<double> M = {}, D = {};  // momentum after the step and innovation G − M, where the rule has momentum;
-                                         // with bias correction M/(1−βᵗ) stands for M in both
-  std::optional<double> O = {};          // update before scale rule and rate; none where the rate is 0
+  std::optional<double> M = {}, D = {};  // momentum after the step and innovation G − M, if the rule has momentum;
+                                         // with bias correction both use M/(1−βᵗ) instead of M
+  std::optional<double> O = {};          // update before scale rule and rate; none if the rate is 0
 };
 
-// One line of metrics.jsonl. Everything but the last two lines is the same however often the run was interrupted.
+// One line of metrics.jsonl. Interruptions of the run change only the last two lines, the timings.
 struct StepRecord {
   int64_t step = 0;    // of the optimizer, counted from 1
   int64_t tokens = 0;  // trained on so far
@@ -30,14 +30,15 @@ struct StepRecord {
   double lr = 0, aux_lr = 0;
   double grad_norm = 0;      // before clipping
   std::string batch = {};    // hash of the step's tokens
-  bool skipped = false;      // the loss or the gradient was not finite, and the step changed nothing
-  std::string culprit = {};  // then: the first operation, or else gradient, that is not finite, and in which sequence
-  // By the last part of the matrices' names, "q_proj", "down_proj", …; none on skipped steps and without metrics.norms.
+  bool skipped = false;      // the loss or the gradient was not finite, so the step changed nothing
+  std::string culprit = {};  // of a skipped step: the first operation, or else gradient, that is not finite, and where
+  // Keyed by the last part of the matrices' names, "q_proj", "down_proj", …; empty on skipped steps and without
+  // metrics.norms.
   std::map<std::string, MatrixNorms> norms = {};
   std::optional<double> val_loss = {};
   std::optional<double> weight_norm = {};  // of all hidden matrices together, at evaluations
 
-  double seconds = 0;  // of training so far, evaluations and checkpoints not counted
+  double seconds = 0;  // of training so far, without evaluations and checkpoints
   double step_ms = 0, optimizer_ms = 0, tokens_per_s = 0;
 };
 
@@ -46,31 +47,31 @@ struct SpectraLine : report::Spectrum {
   std::vector<double> augmented = {};  // √λ of the matrix that the iteration takes the root of; not in older files
 };
 
-// run.json: what a run is known by while it goes on.
+// run.json: the data of a run and its newest checkpoint.
 struct RunRecord {
   std::string data;                       // recipe of the training shards
-  std::optional<std::string> checkpoint;  // name of the newest that was written, "step-00001000"
+  std::optional<std::string> checkpoint;  // "step-00001000"
 };
 
-// state.json of a checkpoint: what a run knows beside weights and optimizer state.
+// state.json of a checkpoint: the state of a run apart from weights and optimizer.
 struct RunState {
   int64_t step = 0;
   int64_t tokens = 0;
   double seconds = 0;
-  int64_t skipped = 0;          // steps that the guard canceled
-  int64_t skipped_in_row = 0;   // up to now
+  int64_t skipped = 0;          // steps that were not finite
+  int64_t skipped_in_row = 0;   // up to this step
   std::string batches;          // hash over the hashes of all batches so far
   std::string initial_weights;  // hash
   std::string data;             // recipe of the training shards
 };
 
-// What a measurement should name. Older files lack some.
+// The machine and the program that a result comes from. Older files lack some fields.
 struct Machine {
-  std::string commit;  // the program was built from
+  std::string commit;  // that the program was built from
   std::string compiler;
   int64_t cores = 0;
   std::string cpu;
-  std::string cuda;  // this, driver and gpu: on a GPU
+  std::string cuda;  // this, driver and gpu are empty on the CPU
   std::string date;  // UTC
   std::string device, driver, gpu;
   int64_t memory_bytes = 0;
@@ -79,8 +80,7 @@ struct Machine {
   std::string torch;
 };
 
-// summary.json. `timing` and `memory` differ from run to run, as does the machine's date; all else is the same for the
-// same configuration.
+// summary.json. Runs of the same configuration differ only in `timing`, `memory` and the machine's date.
 struct RunSummary {
   struct Route {
     std::string name;
@@ -88,7 +88,7 @@ struct RunSummary {
     std::string rule, optimizer;
   };
   struct Source {
-    std::string path;  // none in the results of `prism reproduce`
+    std::string path;  // empty in results of `prism reproduce`
     int64_t files = 0, bytes = 0;
     std::string hash;
   };
@@ -118,7 +118,7 @@ struct RunSummary {
   bool stopped_early = false;  // by train.patience
   std::string diagnosis;       // of a diverged run
   int64_t parameters = 0, matrix_parameters = 0, optimizer_state_bytes = 0;
-  std::string initial_weights, final_weights, batches;  // hashes; no final weights while the run goes on
+  std::string initial_weights, final_weights, batches;  // hashes; final_weights is empty while the run is in progress
   std::vector<Route> routing;
   Machine machine;
   Data data;
@@ -127,7 +127,7 @@ struct RunSummary {
   std::optional<double> wall_seconds;  // in results of `prism reproduce`
 };
 
-// All that a page shows of a run.
+// The data of a run that its page shows.
 struct RunData {
   RunSummary summary;
   std::vector<StepRecord> metrics;

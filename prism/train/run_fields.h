@@ -4,7 +4,7 @@
 
 namespace prism::train {
 
-// The fields of a run's files by their names in JSON, for prism/io/json_fields.h.
+// List the fields of a run's files with their names in JSON, for prism/io/json_fields.h.
 
 void fields(auto& json, MatrixNorms& n) { json("G", n.G)("W", n.W)("M?", n.M)("D?", n.D)("O?", n.O); }
 

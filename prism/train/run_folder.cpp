@@ -17,11 +17,11 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// What may differ between a run and its continuation.
+// Returns true if a key may differ between a run and its continuation.
 bool may_change(std::string_view key) {
-  for (const std::string_view free : {"checkpoint.", "metrics.", "run.", "compare.", "train.eval_", "train.max_skips",
-                                      "train.patience", "train.graph", "train.steps", "data.cache"}) {
-    if (key.starts_with(free)) return true;
+  for (const std::string_view prefix : {"checkpoint.", "metrics.", "run.", "compare.", "train.eval_", "train.max_skips",
+                                        "train.patience", "train.graph", "train.steps", "data.cache"}) {
+    if (key.starts_with(prefix)) return true;
   }
   return false;
 }
@@ -35,15 +35,16 @@ std::optional<io::Config> RunFolder::config() const {
   if (!fs::exists(file)) return std::nullopt;
   auto config = make_config();
   config.read_file(file);
-  // The file lists every key of the program that wrote it: one without this key began with smaller projections.
+  // The file lists every key that existed when it was written. Runs without this key began with smaller projections.
   if (!config.is_given("model.init_scale")) {
     const bool random = config.string("model.init").empty();
     config.assign("model.init_scale", random ? "depth" : "qwen2", file.string());
     if (!random) config.assign("model.preset", "auto", file.string());
   }
-  // "auto" was the name of the shorter side. In a run's file only keys without a value are "auto" now.
-  const bool whole = !config.is("optimizer.covariance", "auto");
-  if (whole && config.is("optimizer.side", "auto")) config.assign("optimizer.side", "short", file.string());
+  // Older files of PRISM runs write "auto" for the shorter side. In files of other optimizers the covariance is "auto"
+  // too.
+  const bool has_sides = !config.is("optimizer.covariance", "auto");
+  if (has_sides && config.is("optimizer.side", "auto")) config.assign("optimizer.side", "short", file.string());
   return config;
 }
 
@@ -53,8 +54,8 @@ void RunFolder::expect_place_for_run(bool resume) const {
   if (is_comparison(*stored))
     throw Error(fmt::format("{}: holds a comparison; choose another folder (--out) to train in", path.string()));
   if (!resume) {
-    throw Error(fmt::format("{}: holds a run already; go on with it (--resume) or choose another folder (--out)",
-                            path.string()));
+    throw Error(
+        fmt::format("{}: already holds a run; continue it (--resume) or choose another folder (--out)", path.string()));
   }
 }
 
@@ -65,7 +66,7 @@ void RunFolder::expect_place_for_comparison() const {
 }
 
 void keep_old_defaults(io::Config& config, const io::Config& stored) {
-  if (config.string("optimizer.name") != stored.string("optimizer.name")) return;  // another run
+  if (config.string("optimizer.name") != stored.string("optimizer.name")) return;  // refuse_other_run reports it
   for (const char* key : {"model.init_scale", "optimizer.lr", "optimizer.gamma", "optimizer.side",
                           "optimizer.covariance", "optimizer.coefficients", "optimizer.betas", "schedule.warmup"}) {
     if (!config.is_given(key)) config.assign(key, stored.value(key), stored.where(key));
@@ -83,7 +84,7 @@ void check_resume(const io::Config& config) {
 }
 
 void refuse_other_run(const io::Config& wanted, const io::Config& written, const fs::path& folder) {
-  // Options that did not exist when it was written have their defaults.
+  // Give options that did not exist when it was written their defaults.
   auto stored = written;
   resolve(stored, stored.integer("data.vocab"));
   std::vector<std::string> differences;
@@ -95,7 +96,7 @@ void refuse_other_run(const io::Config& wanted, const io::Config& written, const
     if (ours != theirs) differences.push_back(fmt::format("{} was {}, got {}", name, theirs.dump(), ours.dump()));
   }
   if (differences.empty()) return;
-  throw Error(fmt::format("{}: cannot resume with other settings: {}; give the old ones, or another run.out",
+  throw Error(fmt::format("{}: cannot resume with other settings: {}; use the old values or another run.out",
                           folder.string(), fmt::join(differences, "; ")));
 }
 
@@ -117,8 +118,7 @@ int64_t RunFolder::saved_step() const {
   if (!newest || !newest->checkpoint) return 0;
   const auto& name = *newest->checkpoint;  // "step-00001000"
   int64_t step = 0;
-  std::from_chars(name.data() + std::min(name.find_last_not_of("0123456789") + 1, name.size()),
-                  name.data() + name.size(), step);
+  std::from_chars(name.data() + name.find_last_not_of("0123456789") + 1, name.data() + name.size(), step);
   return step;
 }
 

@@ -10,8 +10,8 @@
 
 namespace prism::train {
 
-// The folder of a training run or of a comparison: the names of its files, and what is in them. A folder has one kind:
-// config.toml makes it that of a run or, where it names compare.optimizers, that of a comparison.
+// The folder of a training run or of a comparison: the names of its files and their contents. It belongs to a
+// comparison if its config.toml lists compare.optimizers, else to a run.
 struct RunFolder {
   std::filesystem::path path;
 
@@ -27,39 +27,39 @@ struct RunFolder {
   std::filesystem::path checkpoints() const { return path / "checkpoints"; }
   std::filesystem::path best() const { return path / "best"; }
 
-  // Returns the configuration of the run or comparison; nothing where there is none.
+  // Returns the configuration of the run or comparison; nothing if the folder has none.
   std::optional<io::Config> config() const;
 
-  // Throws prism::Error where the folder holds a comparison, or a run that is not to be resumed.
+  // Throws prism::Error if the folder holds a comparison, or if it holds a run and `resume` is false.
   void expect_place_for_run(bool resume) const;
 
-  // Throws prism::Error where the folder holds a training run.
+  // Throws prism::Error if the folder holds a training run.
   void expect_place_for_comparison() const;
 
-  // Returns the tokenizer of the run, which ends documents with the token of its data.eos.
+  // Returns the tokenizer of the run, with the token of data.eos at the end of documents.
   text::Tokenizer tokenizer() const;
 
-  std::optional<RunRecord> record() const;  // nothing where there is none
+  std::optional<RunRecord> record() const;  // nothing if there is none
   void write(const RunRecord& record) const;
-  int64_t saved_step() const;                       // of the newest checkpoint that was written; 0: none
-  std::optional<TrainedData> trained_data() const;  // up to the newest checkpoint; nothing where there is none
+  int64_t saved_step() const;                       // of the newest checkpoint; 0 if there is none
+  std::optional<TrainedData> trained_data() const;  // nothing if there is no checkpoint
 
   RunSummary summary() const;
-  bool has_ended() const;  // by itself, in whatever way; an interrupted run goes on
+  bool has_ended() const;  // finished or diverged; an interrupted run can be resumed
   std::vector<StepRecord> metrics() const;
   std::vector<SpectraLine> spectra() const;
   RunData data() const { return {summary(), metrics(), spectra()}; }
 };
 
-// Gives the keys that `config` leaves out, and whose default has changed, the values that the run began with.
+// Copies from `stored` the values of keys whose default has changed, if `config` leaves them out.
 void keep_old_defaults(io::Config& config, const io::Config& stored);
 
-// Throws prism::Error where `config` would make another run than the one its folder holds. Reads and writes no data, so
-// call it before the dataset is opened.
+// Throws prism::Error if `config` would not continue the run in its folder. Does not touch the data, so it can be
+// called before the dataset is opened.
 void check_resume(const io::Config& config);
 
-// Throws prism::Error that names the keys in which two complete configurations differ, but for those that may. The
-// second is a run's own, perhaps written before the newest options existed.
+// Throws prism::Error if two complete configurations differ in a key that may not change; the message lists these keys.
+// `written` is that of the run in `folder`. It may have been written before the newest options existed.
 void refuse_other_run(const io::Config& wanted, const io::Config& written, const std::filesystem::path& folder);
 
 }  // namespace prism::train

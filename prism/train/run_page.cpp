@@ -41,20 +41,20 @@ std::vector<report::Sentence> page_summary(const RunSummary& summary, const std:
       {fmt::format("{} parameters, {} of them in hidden matrices, trained on {} tokens.", grouped(summary.parameters),
                    grouped(summary.matrix_parameters), grouped(summary.tokens))}};
   if (summary.stopped_early)
-    sentences.push_back({fmt::format("It stopped early: the best held-out loss, {}, was not reached again.",
+    sentences.push_back({fmt::format("It stopped early: the held-out loss no longer fell below its best, {}.",
                                      loss_text(summary.best_val_loss))});
   if (summary.status != RunStatus::Finished)
     sentences.push_back({fmt::format("This run is {}.", report::word(summary.status)), Tone::Caution});
   if (!summary.diagnosis.empty()) sentences.push_back({summary.diagnosis, Tone::Caution});
   if (summary.skipped > 0)
     sentences.push_back(
-        {fmt::format("{} not finite and changed nothing.",
+        {fmt::format("{} not finite and left the weights unchanged.",
                      summary.skipped == 1 ? "1 step was" : io::counted(summary.skipped, "step") + " were"),
          Tone::Caution});
   return sentences;
 }
 
-// Takes the fields of a struct as rows of names and values.
+// Lists the fields of a struct as rows of names and values.
 struct FactLister {
   report::Facts facts;
 

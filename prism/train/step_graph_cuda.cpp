@@ -14,8 +14,8 @@ namespace {
 
 void check(cudaError_t error) { TORCH_CHECK(error == cudaSuccess, "train: CUDA: ", cudaGetErrorString(error)); }
 
-// Returns the stream of a device, which all runs of the process share: cuBLAS keeps a workspace (63 MB on an H200) for
-// every stream that it has seen.
+// Returns one stream per device. All runs of the process share it, because cuBLAS keeps a workspace (63 MB on an H200)
+// for every stream that it has seen.
 c10::cuda::CUDAStream stream_of(at::Device device) {
   static std::mutex mutex;
   static std::map<c10::DeviceIndex, c10::cuda::CUDAStream> streams;
@@ -26,7 +26,7 @@ c10::cuda::CUDAStream stream_of(at::Device device) {
   return streams.emplace(index, c10::cuda::getStreamFromPool(/*isHighPriority=*/false, index)).first->second;
 }
 
-// Everything runs on a stream that is not the default one, which cannot be captured.
+// Runs everything on a stream from the pool, because the default stream cannot be captured.
 class CudaSteps : public StepGraph {
  public:
   explicit CudaSteps(at::Device device) : stream_(stream_of(device)) {
@@ -40,7 +40,7 @@ class CudaSteps : public StepGraph {
 
   void run(const std::function<void()>& prepare, const std::function<void()>& work, bool graph) override {
     const c10::cuda::CUDAStreamGuard guard(stream_);
-    if (!warm_) check(cudaDeviceSynchronize());  // weights and state may still be on their way in other streams
+    if (!warm_) check(cudaDeviceSynchronize());  // other streams may still be writing weights and state
     prepare();
     if (!graph || !warm_) {
       work();
@@ -52,7 +52,7 @@ class CudaSteps : public StepGraph {
   }
 
   void mark(Mark mark) override {
-    // Inside a capture an event must be an external one to be recorded by each replay.
+    // Inside a capture, only an external event is recorded by each replay.
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     check(cudaStreamIsCapturing(stream_, &status));
     const unsigned flags = status == cudaStreamCaptureStatusActive ? cudaEventRecordExternal : cudaEventRecordDefault;
@@ -72,7 +72,7 @@ class CudaSteps : public StepGraph {
  private:
   void capture(const std::function<void()>& work) {
     wait();
-    c10::cuda::CUDACachingAllocator::emptyCache();  // the graph has memory of its own, as much as the first run took
+    c10::cuda::CUDACachingAllocator::emptyCache();  // the graph allocates as much memory again as the first run
     graph_.emplace();
     graph_->capture_begin();
     try {
@@ -80,7 +80,7 @@ class CudaSteps : public StepGraph {
     } catch (...) {
       try {
         graph_->capture_end();
-      } catch (...) {  // NOLINT(bugprone-empty-catch): the first error says more
+      } catch (...) {  // NOLINT(bugprone-empty-catch): the first error is more useful
       }
       graph_.reset();
       throw;

@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kOwnResults = 2;
+constexpr int64_t kOwnResults = 2;  // loss and gradient norm
 
 Mixed make_optimizer(const io::Config& config, const model::Qwen2& model) {
   const auto pair = optimizer_options(config);
@@ -46,7 +46,7 @@ Stepper::Stepper(const io::Config& config, model::Qwen2 model)
   host_tokens_ = at::empty({accumulate_, pass_sequences(), context_ + 1},
                            at::TensorOptions().dtype(at::kLong).pinned_memory(copies));
   tokens_ = copies ? at::empty(host_tokens_.sizes(), on_device.dtype(at::kLong)) : host_tokens_;
-  // A model so narrow that all its matrices count as vectors has none to measure.
+  // In a very narrow model all matrices count as vectors, so there is none to measure.
   const bool has_matrices = optimizer_.param_groups().size() > 1;
   if (config.boolean("metrics.norms") && has_matrices) norms_.emplace(optimizer_);
   results_ = at::empty({kOwnResults + (norms_ ? norms_->size() : 0)}, on_device.dtype(at::kDouble));
@@ -109,7 +109,7 @@ StepRecord Stepper::finish() {
   return record_;
 }
 
-// After a first step, when the gradients are there by which the kernels are chosen.
+// Runs after the first step, because the choice of kernels depends on the gradients.
 void Stepper::allow_graph() {
   if (may_capture_ || !wants_graph_ || !model_.device().is_cuda()) return;
   wants_graph_ = may_capture_ = optimizer_.can_be_captured();
@@ -117,13 +117,13 @@ void Stepper::allow_graph() {
   for (auto& group : optimizer_.param_groups()) static_cast<Options&>(group.options()).set_capturable(true);
 }
 
-// The gradients of a graph are its own and stay.
 void Stepper::release_gradients() {
   if (!is_graph()) optimizer_.zero_grad();
 }
 
-// Computes the step again on the same tokens and the unchanged weights, operation by operation: a step's own gradients
-// say nothing, for one value that is not finite makes all of them so. Leaves .grad alone, which a graph may own.
+// Computes the step again on the same tokens and the unchanged weights, operation by operation. The step's own
+// gradients do not help: one non-finite value makes all of them non-finite. Leaves .grad alone, because a graph may own
+// it.
 std::string Stepper::find_culprit() const try {
   const auto place = [&](int64_t pass) { return accumulate_ == 1 ? "" : fmt::format(" of pass {}", pass + 1); };
   for (int64_t pass = 0; pass < accumulate_; ++pass) {
@@ -132,7 +132,7 @@ std::string Stepper::find_culprit() const try {
   }
   for (int64_t pass = 0; pass < accumulate_; ++pass) {
     const auto gradients = torch::autograd::grad({model_.loss(tokens_[pass])}, parameters_);
-    for (size_t i = gradients.size(); i-- > 0;) {  // the backward pass comes to the last parameters first
+    for (size_t i = gradients.size(); i-- > 0;) {  // the backward pass reaches the last parameters first
       if (!at::isfinite(gradients[i]).all().item<bool>())
         return fmt::format("the gradient of {}{}", model_.named_parameters()[i].first, place(pass));
     }

@@ -17,23 +17,23 @@
 
 namespace prism::train {
 
-// A model, its optimizer, and one step of them on given tokens, in `train.accumulate` passes: loss and gradients, the
-// gradients' joint norm, clipped to `train.clip`; the optimizer with rates = peak · factor.
+// A model and its optimizer. One step computes loss and gradients on the given tokens in `train.accumulate` passes,
+// clips the gradients' joint norm to `train.clip` and runs the optimizer with rates = peak · factor.
 //
-// The guard: a loss or a gradient norm that is not finite changes neither weights nor optimizer, and the record names
-// the operation it came from (culprit). The decision is the device's, so that nothing waits within a step:
-// on a GPU the whole step is captured into a CUDA graph (`train.graph`) where the optimizer's kernels allow it.
+// The guard: if the loss or the gradient norm is not finite, the step changes neither weights nor optimizer, and the
+// record names the operation that caused it (culprit). The device decides this, so the host never waits within a step,
+// and on a GPU the whole step is captured in a CUDA graph (`train.graph`) if the optimizer's kernels allow it.
 class Stepper {
  public:
   Stepper(const io::Config& config, model::Qwen2 model);
 
-  // Begins a step on `train.batch` rows of `train.context` + 1 tokens, which may be overwritten when it returns.
+  // Begins a step on `train.batch` rows of `train.context` + 1 tokens. Copies the tokens before it returns.
   void launch(std::span<const int64_t> tokens, double factor);
 
-  // Waits for it: loss, lr, aux_lr, grad_norm, norms, skipped, culprit and the timings of the record.
+  // Waits for the step. Returns loss, lr, aux_lr, grad_norm, norms, skipped, culprit and the timings of its record.
   StepRecord finish();
 
-  void release_gradients();
+  void release_gradients();  // unless a graph owns them
 
   const model::Qwen2& model() const { return model_; }
   model::Qwen2& model() { return model_; }
@@ -44,7 +44,7 @@ class Stepper {
   int64_t pass_sequences() const { return batch_ / accumulate_; }
   int64_t step_tokens() const { return batch_ * context_; }
   bool is_graph() const { return graph_->is_graph(); }
-  bool will_capture() const { return may_capture_ && !is_graph(); }  // by the next step
+  bool will_capture() const { return may_capture_ && !is_graph(); }  // in the next step
 
  private:
   void set_rates(double factor);
@@ -61,7 +61,7 @@ class Stepper {
   std::vector<double> peak_rates_;
   Tensor host_tokens_, tokens_;  // (accumulate, sequences, context + 1)
   std::optional<NormMeter> norms_;
-  Tensor results_;  // loss, norm of the gradient, and what `norms_` measures, on the device
+  Tensor results_;  // loss, gradient norm and the values of `norms_`, on the device
   std::unique_ptr<StepGraph> graph_;
   StepRecord record_;
   std::chrono::steady_clock::time_point begin_;

@@ -8,7 +8,7 @@
 namespace prism::train {
 namespace {
 
-// The mean of the last tenth of the training losses, at most 100 of them: one batch says little.
+// The mean of the last tenth of the training losses, at most 100 of them, because a single batch is noisy.
 double final_loss(const std::vector<double>& losses) {
   if (losses.empty()) return report::kUnknown;
   const auto count = std::clamp<size_t>(losses.size() / 10, 1, 100);
@@ -17,7 +17,7 @@ double final_loss(const std::vector<double>& losses) {
   return sum / static_cast<double>(count);
 }
 
-void add_course(const std::vector<StepRecord>& metrics, RunSummary& summary) {
+void add_losses_and_timing(const std::vector<StepRecord>& metrics, RunSummary& summary) {
   std::vector<double> losses, step_ms, optimizer_ms;
   for (const auto& record : metrics) {
     if (std::isfinite(record.loss) && !record.skipped) losses.push_back(record.loss);
@@ -90,7 +90,7 @@ void summarize(const std::vector<StepRecord>& metrics, const Trainer& trainer, c
   summary.batches = state.batches;
   summary.timing.seconds = state.seconds;
   summary.timing.tokens_per_s = state.seconds > 0 ? static_cast<double>(state.tokens) / state.seconds : 0;
-  add_course(metrics, summary);
+  add_losses_and_timing(metrics, summary);
   add_routing(trainer.optimizer().routing(), summary);
   add_data(dataset, state, summary);
   summary.machine = machine(device);

@@ -7,13 +7,14 @@
 
 namespace prism::train {
 
-// Completes the summary of a run, which says how it ended: its course (all lines of metrics.jsonl, or some while it goes
-// on), identities (hashes of initial and final weights, of all batches, of the data), costs, routing and machine.
+// Fills in the summary of a run, all but status, stopped_early and diagnosis. `metrics` holds all lines of
+// metrics.jsonl, or some of them while the run is in progress.
 void summarize(const std::vector<StepRecord>& metrics, const Trainer& trainer, const Dataset& dataset,
                const RunState& state, int64_t optimizer_state_bytes, RunSummary& summary);
 
-bool ends_finite(const std::vector<StepRecord>& metrics);  // the last losses, training and held-out
+// Returns true if the last losses, training and held-out, are finite.
+bool ends_finite(const std::vector<StepRecord>& metrics);
 
-double median(std::vector<double> values);  // 0 of none
+double median(std::vector<double> values);  // 0 if there are none
 
 }  // namespace prism::train

@@ -46,7 +46,7 @@ double TimeLeft::expected(Part part) const {
   const auto& sum = sums_[part];
   if (sum.count > 0) return sum.seconds / static_cast<double>(sum.count);
   if (part != kEvaluation) return 0;
-  // A forward pass is about a third of forward and backward together.
+  // A forward pass takes about a third of the time of forward and backward passes together.
   const double per_sequence = (step_seconds() - optimizer_seconds()) / 3 / static_cast<double>(batch_);
   return per_sequence * static_cast<double>(eval_sequences_);
 }

@@ -21,8 +21,8 @@ Trainer::Trainer(const io::Config& config, const Dataset& dataset, model::Qwen2 
       windows_(dataset.val, context(), config.integer("train.eval_sequences")) {
   if (sampler_.windows() >= batch()) return;
   throw Error(
-      fmt::format("{}: expected at least {} training tokens, one step's {} sequences of {}, got {}; give more "
-                  "text, a smaller batch or a shorter context",
+      fmt::format("{}: expected at least {} training tokens, {} sequences of {} for one step, got {}; use more text, a "
+                  "smaller batch or a shorter context",
                   config.where("train.batch"), step_tokens(), batch(), context(), dataset.train.tokens()));
 }
 

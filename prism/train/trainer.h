@@ -10,13 +10,13 @@
 
 namespace prism::train {
 
-// A model in training on a dataset. Everything a step depends on is its number, the weights and the optimizer's state;
-// there is no other memory. Step s = 1, 2, … trains on the batch of sampler step s − 1 with rates = peak · schedule(s).
+// Trains a model on a dataset. A step depends only on its number, the weights and the optimizer's state. Step s = 1, 2,
+// … trains on the batch of sampler step s − 1 with rates = peak · schedule(s).
 class Trainer : public Stepper {
  public:
   Trainer(const io::Config& config, const Dataset& dataset, model::Qwen2 model);
 
-  StepRecord step(int64_t step);  // fills in all but tokens and seconds, which count over the run
+  StepRecord step(int64_t step);  // leaves out tokens and seconds, which count over the run
   double evaluate() const;        // mean loss over the held-out sequences
   double weight_norm() const;     // joint Frobenius norm of the hidden matrices
 
@@ -34,13 +34,13 @@ class Trainer : public Stepper {
   Schedule schedule_;
   data::Sampler sampler_;
   data::EvalWindows windows_;
-  Batch next_;  // read while the device is busy with the step before it
+  Batch next_;  // read while the device works on the step before it
 };
 
-// Hash of all names, shapes and weights.
+// Returns the hash of all names, shapes and weights.
 std::string weights_hash(const model::Qwen2& model);
 
-// Bytes of the optimizer's state.
+// The number of bytes of the optimizer's state.
 int64_t state_bytes(const Optimizer& optimizer);
 
 }  // namespace prism::train

@@ -60,12 +60,12 @@ def test_a_wsd_run_that_is_made_longer_before_its_decay_is_the_longer_run(settin
 def test_a_rate_that_jumps_is_announced(settings, tmp_path, kind):
     run(*settings(tmp_path / "run", train__steps=12, schedule__kind=kind))
     _, errors = run("train", "--resume", "--out", tmp_path / "run", "--set", f"train.steps={STEPS}")
-    found = re.search(r"^warning: with train.steps = 24 in place of 12 the learning rate jumps from (\S+) at step 12 to (\S+) at step 13; ", errors, re.MULTILINE)
+    found = re.search(r"^warning: train.steps changed from 12 to 24, so the learning rate jumps from (\S+) at step 12 to (\S+) at step 13; ", errors, re.MULTILINE)
     assert found, errors
     lines = json_lines(tmp_path / "run/metrics.jsonl")
     assert [float(found[1]), float(found[2])] == pytest.approx([lines[11]["lr"], lines[12]["lr"]], rel=1e-3)
     _, errors = run("train", "--resume", "--out", tmp_path / "run", "--set", "train.steps=20", status=2)
-    assert "train.steps: the run has made 24 steps already, got 20" in errors
+    assert "train.steps: expected at least 24, the steps already done, got 20" in errors
 
 
 def test_training_stops_when_the_held_out_loss_no_longer_falls(settings, tmp_path):
@@ -145,7 +145,7 @@ def test_runs_that_share_a_cache_wait_for_each_other(settings, tmp_path):
     with open(cache / ".preparing", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         process = start(*settings(tmp_path / "run", data__cache=cache, train__steps=3))
-        assert process.stderr.readline() == f"waiting for another process that prepares data in {cache}\n"
+        assert process.stderr.readline() == f"waiting for another process to prepare data in {cache}\n"
         (cache / ".preparing").unlink()
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors

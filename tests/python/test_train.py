@@ -388,7 +388,7 @@ def test_a_run_whose_checkpoints_are_all_lost_is_not_begun_again(whole, tmp_path
     before = contents(out)
     _, errors = run("train", "--resume", "--out", out, status=2)
     message = errors.splitlines()[-1]
-    assert "no checkpoint can be used" in message and "begin anew in another folder (--out)" in message
+    assert "no checkpoint can be used" in message and "train in another one (--out)" in message
     for name in ["step-00000024"] + ["step-00000021", "step-00000018"] * (loss in ("corrupt", "without a manifest")):
         assert f"{name}: " in message
     assert contents(out) == before
@@ -432,7 +432,7 @@ def test_a_run_goes_on_from_its_shards_when_the_text_is_gone(settings, corpus, t
     run(*settings(out, **changes, train__steps=9))
     shutil.rmtree(text)
     _, errors = run("train", "--resume", "--out", out, "--set", f"train.steps={STEPS}")
-    assert "the text is gone; using its shards in" in errors and "resumed at step 9" in errors
+    assert "the text is missing; using its shards in" in errors and "resumed at step 9" in errors
     ours, theirs = json_lines(out / "metrics.jsonl"), json_lines(other / "metrics.jsonl")
     assert [line["batch"] for line in ours] == [line["batch"] for line in theirs]
     _, errors = run(*settings(tmp_path / "new", **changes), status=2)
@@ -481,7 +481,7 @@ def test_one_plain_text_file_trains_and_the_log_says_what_is_held_out(settings, 
     val = json.loads((tmp_path / "run/data/val.json").read_text())
     assert val["text_bytes"] == pytest.approx(0.1 * text.stat().st_size, abs=40)
     _, errors = run("train", "--config", tmp_path / "run/config.toml", "--out", tmp_path / "new", "--set", "train.batch=5000", status=2)
-    assert "train.batch: expected at least 80000 training tokens, one step's 5000 sequences of 16, got " in errors
+    assert "train.batch: expected at least 80000 training tokens, 5000 sequences of 16 for one step, got " in errors
     assert not (tmp_path / "new/config.toml").exists()
     _, errors = run(*settings(tmp_path / "both", data__path=f"{text},{tmp_path / 'rows.jsonl'}", data__cache="auto", train__steps=6, data__vocab=270, data__held_out="auto"))
     assert "text    skipped 1 row without text (null)\n" in errors and "a single document" not in errors
@@ -603,7 +603,7 @@ def test_resuming_with_other_settings_is_refused_by_key(settings, whole, tmp_pat
     _, errors = run(*settings(out, optimizer__gamma=3), "--resume", status=2)
     assert "optimizer.gamma was 0.17, got 3.0" in errors
     _, errors = run(*settings(out), status=2)
-    assert "holds a run already" in errors and "--resume" in errors
+    assert "already holds a run" in errors and "--resume" in errors
 
 
 def test_the_reference_of_the_configuration_is_the_one_the_program_prints():

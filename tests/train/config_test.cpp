@@ -140,7 +140,7 @@ TEST(TrainConfig, NamesWhatCannotBe) {
       {{"data.path=x", "train.batch=6", "train.accumulate=4"}, "expected a divisor of train.batch = 6, got 4"},
       {{"data.path=x", "optimizer.momentum=1.5"}, "momentum"},
       {{"data.path=x", "schedule.kind=cosine", "schedule.warmup=2000", "train.steps=100"}, "warmup"},
-      {{"data.path=x", "schedule.decay=5"}, "only schedule.kind = \"wsd\" has it"},
+      {{"data.path=x", "schedule.decay=5"}, "needs schedule.kind = \"wsd\", got"},
       {{}, "data.path: expected"},
   };
   for (const auto& [settings, expected] : cases) {

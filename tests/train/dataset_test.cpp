@@ -72,7 +72,7 @@ TEST(Dataset, BuildsDamagedShardsAgainWhereItHasTheTextAndElseRefusesThem) {
   const train::TrainedData trained{recipe, folder / "tokenizer.json"};
   fs::rename(small.folder.path() / "text", small.folder.path() / "gone");
   EXPECT_TRUE(io::contains(io::message_of<Error>([&] { train::open_dataset(small.config(), folder, {}, trained); }),
-                           "the file is damaged; the text they were made of is gone"));
+                           "the file is damaged; the text it was built from is missing"));
   fs::rename(small.folder.path() / "gone", small.folder.path() / "text");
   std::string note;
   train::open_dataset(small.config(), folder, {{}, {}, [&](const std::string& text) { note += text; }}, trained);

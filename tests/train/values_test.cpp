@@ -132,7 +132,7 @@ TEST_F(Values, ThatWouldBeIgnoredAreRefusedByKey) {
        "--set optimizer.gamma_warmup=2: optimizer.gamma_warmup: muon has no γ"},
       {{"schedule.kind=constant", "schedule.floor=0.5"},
        "--set schedule.floor=0.5: schedule.floor: schedule.kind = \"constant\" has none"},
-      {{"schedule.decay=1"}, "only schedule.kind = \"wsd\" has it"},
+      {{"schedule.decay=1"}, "needs schedule.kind = \"wsd\", got"},
       {{"schedule.warmup=3"}, "--set schedule.warmup=3: schedule.warmup: expected fewer than train.steps = 3, got 3"},
       {{"schedule.kind=wsd", "schedule.decay=3"},
        "schedule.decay: expected at most train.steps − schedule.warmup = 2, got 3"},
