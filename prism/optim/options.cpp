@@ -21,9 +21,9 @@ void each_field(Schedule& schedule, Function&& function) {
 }
 
 constexpr const char* kCapturable =
-    "adamw, adam, adagrad, rmsprop, and for prism (covariance instant, or ema with covariance_every 1), muon and "
-    "tikhonovmuon (without damping_absolute) with solver gram, polynomials of degree 5 or 9, one side and "
-    "normalize none; leave it out";
+    "adamw, adam, adagrad, rmsprop, and for prism (covariance instant or ema), muon and "
+    "tikhonovmuon (without damping_absolute) with solver gram, polynomials of degree 5 or 9, one side, "
+    "normalize none and without fixed_norm; leave it out";
 
 std::string names_of(const std::vector<Option>& table) {
   std::vector<std::string> names;

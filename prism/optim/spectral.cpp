@@ -52,18 +52,23 @@ Signal advance(const Tensor& G, MomentumState& state, const Momentum& momentum) 
 }
 
 Tensor finished(Tensor O, MomentumState& state, const Momentum& momentum) {
-  if (momentum.normalize == Normalize::Rows && O.numel() > 0) {
-    const auto norm = [](const Tensor& X) { return at::linalg_vector_norm(X, 2, {-2, -1}, /*keepdim=*/true); };
+  if (O.numel() == 0) return O;
+  const auto norm = [](const Tensor& X) { return at::linalg_vector_norm(X, 2, {-2, -1}, /*keepdim=*/true); };
+  if (momentum.normalize == Normalize::Rows) {
     Tensor& v = state.row_moment;
     v.lerp_(O.square().mean(-1, /*keepdim=*/true), 1 - momentum.row_beta);  // v ← β₂v + (1−β₂)·mean of O²
     const Tensor X = O / nonzero_or_one(v).sqrt();
     O = X * (norm(O) / nonzero_or_one(norm(X)));
   }
+  if (momentum.fixed_norm) {
+    const auto rank = static_cast<double>(std::min(O.size(-2), O.size(-1)));
+    O = O * (std::sqrt(rank) / nonzero_or_one(norm(O)));  // ‖UVᵀ‖_F = √rank; zero stays zero
+  }
   return O.mul_(scale_factor(momentum.scale, O.sizes()));
 }
 
 std::unique_ptr<KernelRule> momentum_kernel(const Momentum& momentum, const PolarOptions& polar) {
-  if (polar.solver != Solver::Gram || momentum.normalize != Normalize::None) return nullptr;
+  if (polar.solver != Solver::Gram || momentum.normalize != Normalize::None || momentum.fixed_norm) return nullptr;
   cuda::SpectralRule rule{.momentum = momentum.beta,
                           .nesterov = momentum.nesterov,
                           .bias_correction = momentum.bias_correction,

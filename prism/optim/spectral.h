@@ -47,6 +47,7 @@ struct Momentum {
   ScaleRule scale = ScaleRule::Moonlight;
   Normalize normalize = Normalize::None;
   double row_beta = 0.95;
+  bool fixed_norm = false;
 };
 
 struct MomentumState {
@@ -68,7 +69,8 @@ Signal advance(const Tensor& G, MomentumState& state, const Momentum& momentum);
 // T = M, or (1−β)G + βM with Nesterov. With bias correction, M/(1−βᵗ) replaces M in both.
 Signal signal(const Tensor& G, const MomentumState& state, const Momentum& momentum);
 
-// Returns the update scale(m, n)·O. Normalizes its rows first if the rule asks for it, which advances the state.
+// Returns the update scale(m, n)·O. If the rule asks for it, normalizes the rows of O first, which advances the state,
+// and sets its norm.
 Tensor finished(Tensor O, MomentumState& state, const Momentum& momentum);
 
 // The options of every rule with momentum.
@@ -82,6 +84,8 @@ class MomentumOptions : public SpectralOptions<Self> {
   PRISM_OPTION(Normalize, normalize, Normalize::None, kAny,
                "rows: divide each output row by the root of a running mean of its squares");
   PRISM_OPTION(double, row_beta, 0.95, kFraction, "β₂ of that mean");
+  PRISM_OPTION(bool, fixed_norm, false, kAny,
+               "rescale O to ‖O‖_F = √min(m, n), the norm of an orthogonal update such as Muon's");
 
  public:
   std::optional<Momentum> momentum_rule() const override { return rule(); }
@@ -104,7 +108,9 @@ class MomentumOptions : public SpectralOptions<Self> {
   // Returns true if this rule depends on the number of steps taken.
   virtual bool counts_steps() const { return bias_correction(); }
 
-  Momentum rule() const { return {momentum(), nesterov(), bias_correction(), scale(), normalize(), row_beta()}; }
+  Momentum rule() const {
+    return {momentum(), nesterov(), bias_correction(), scale(), normalize(), row_beta(), fixed_norm()};
+  }
 
   // Returns the update computed from O.
   Tensor finish(const Tensor& O, const State& state) const {

@@ -37,7 +37,8 @@ bool is_free(std::string_view key) {
 // Keys that were added after the first results were kept, with the value under which a run is as it was before. A key
 // at this value is left out of the settings, so that older results stay found. Add a line with every new key.
 const std::map<std::string, json, std::less<>>& added_later() {
-  static const std::map<std::string, json, std::less<>> keys = {{"train.patience", 0}, {"optimizer.side", "short"}};
+  static const std::map<std::string, json, std::less<>> keys = {
+      {"train.patience", 0}, {"optimizer.side", "short"}, {"optimizer.fixed_norm", false}};
   return keys;
 }
 

@@ -30,6 +30,7 @@ std::vector<Case> cases() {
   list.push_back({"prism_rows", "prism", {{"normalize", "rows"}}});
   list.push_back({"muon_rows", "muon", {{"normalize", "rows"}, {"row_beta", 0.5}}});
   list.push_back({"tikhonovmuon_absolute", "tikhonovmuon", {{"damping_absolute", 0.1}}});
+  list.push_back({"prism_fixed_norm", "prism", {{"fixed_norm", true}}});
   list.push_back({"prism_warm", "prism", {{"gamma_schedule", {{"warmup", 10}}}}});
   list.push_back({"adam_amsgrad", "adam", {{"amsgrad", true}}});
   list.push_back({"rmsprop_full", "rmsprop", {{"centered", true}, {"momentum", 0.5}}});

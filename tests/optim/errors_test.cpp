@@ -45,6 +45,7 @@ TEST(Messages, RefuseImpossibleOptions) {
       {"muon", {{"capturable", true}, {"solver", "exact"}}, "muon: capturable is for adamw"},
       {"prism",
        {{"capturable", true}, {"covariance", "ema"}, {"covariance_every", 2}},
+      {"prism", {{"capturable", true}, {"fixed_norm", true}}, "prism: capturable is for adamw"},
        "prism: capturable is for adamw"},
       {"muon", {{"capturable", true}, {"normalize", "rows"}}, "muon: capturable is for adamw"},
       {"tikhonovmuon", {{"capturable", true}, {"damping_absolute", 1}}, "tikhonovmuon: capturable is for adamw"},

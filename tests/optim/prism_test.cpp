@@ -642,6 +642,45 @@ TEST(Normalize, DividesRowsByTheRootMeanOfTheirSquares) {
 
 TEST(Normalize, KeepsRowsOfZerosAndTheNormOfTheUpdate) {
   const auto start = random({6, 4}, 1);
+TEST(FixedNorm, GivesEveryUpdateTheNormOfAnOrthogonalOne) {  // ‖O‖_F = √min(m, n), and nothing else changes
+  for (const auto normalize : {Normalize::None, Normalize::Rows}) {
+    for (const auto& shape : kShapes) {
+      const auto start = random(shape, 1);
+      const auto W = parameter(start), V = parameter(start);
+      const auto options = PrismOptions(0.1).gamma(2).scale(ScaleRule::None).normalize(normalize);
+      Prism fixed(NamedTensors{{"w", W}}, PrismOptions(options).fixed_norm(true));
+      Prism free(NamedTensors{{"w", V}}, options);
+      for (uint64_t t = 1; t <= 3; ++t) {
+        const Tensor before = W.detach().clone(), other = V.detach().clone();
+        W.mutable_grad() = random(shape, 100 + t);
+        V.mutable_grad() = W.grad().clone();
+        fixed.step();
+        free.step();
+        const Tensor O = (before - W.detach()) / 0.1, wanted = (other - V.detach()) / 0.1;
+        const double norm = std::sqrt(static_cast<double>(std::min(shape[0], shape[1])));
+        EXPECT_NEAR(O.norm().item<double>(), norm, 1e-9);
+        EXPECT_CLOSE(O, wanted * (norm / wanted.norm()), 1e-9) << W.sizes() << t;
+        EXPECT_LT(wanted.norm().item<double>(), 0.9 * norm);  // γ shrinks the update
+      }
+    }
+  }
+}
+
+TEST(FixedNorm, LeavesTheExactPolarFactorAndZeroAsTheyAre) {
+  const auto start = random({6, 4}, 1);
+  const auto W = parameter(start), V = parameter(start);
+  Muon fixed(NamedTensors{{"w", W}}, MuonOptions(0.1).solver(Solver::Exact).fixed_norm(true));
+  Muon plain(NamedTensors{{"w", V}}, MuonOptions(0.1).solver(Solver::Exact));
+  W.mutable_grad() = torch::zeros_like(W);
+  fixed.step();
+  EXPECT_TRUE(torch::equal(W.detach(), start));
+  W.mutable_grad() = random({6, 4}, 2);
+  V.mutable_grad() = W.grad().clone();
+  fixed.step();
+  plain.step();
+  EXPECT_CLOSE(W, V, 1e-12);
+}
+
   const auto W = parameter(start), V = parameter(start);
   Muon rows(NamedTensors{{"w", W}}, MuonOptions(0.1).normalize(Normalize::Rows));
   Muon plain(NamedTensors{{"w", V}}, MuonOptions(0.1));

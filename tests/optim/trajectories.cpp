@@ -84,6 +84,7 @@ std::vector<Json> variants(const std::string& name) {
   if (defaults.contains("nesterov")) {
     list.push_back({{"nesterov", false}, {"bias_correction", true}, {"scale", "spectral"}});
     list.push_back({{"normalize", "rows"}, {"row_beta", 0.9}, {"scale", "none"}});
+    list.push_back({{"fixed_norm", true}});
     list.push_back({{"coefficients", "minimax9"}});
     list.push_back({{"coefficients", "polar_express"}, {"steps", 7}});
     list.push_back({{"state_dtype", "bfloat16"}});

@@ -95,6 +95,7 @@ OPTIONS = {
     "prism-right-minimax9": ("Prism", {"side": "right", "coefficients": "minimax9", "gamma_schedule": {"kind": "linear", "total": 10}}),
     "prism-long": ("Prism", {"side": "long"}),
     "prism-rows": ("Prism", {"normalize": "rows"}),
+    "prism-fixed_norm": ("Prism", {"fixed_norm": True}),
     "prism-maximize": ("Prism", {"maximize": True, "weight_decay": 0.1}),
     "prism-ema": ("Prism", {"covariance": "ema", "covariance_beta": 0.9}),
     "prism-ema-seldom": ("Prism", {"covariance": "ema", "covariance_beta": 0.9, "covariance_every": 2}),
@@ -177,7 +178,7 @@ def test_a_parameter_without_gradient_stays_as_it_is():
 
 
 # Not captured: the smaller form of a long left side, and what has no kernels.
-NOT_CAPTURED = {"prism-left", "prism-long", "prism-rows", "prism-ema-seldom", "muon-rows", "tikhonov-absolute"}
+NOT_CAPTURED = {"prism-left", "prism-long", "prism-rows", "prism-fixed_norm", "muon-rows", "tikhonov-absolute"}
 CAPTURED = [name for name in OPTIONS if name not in NOT_CAPTURED]
 
 

@@ -116,7 +116,7 @@ TEST(TrainConfig, AFileFromBeforeAnOptionExistedIsOfTheSameRun) {
     std::string old;
     for (std::string line; std::getline(lines, line);) {
       bool is_new = false;
-      for (const char* key : {"aux_ratio", "covariance_every", "normalize", "row_beta", "damping_absolute"})
+      for (const char* key : {"aux_ratio", "covariance_every", "normalize", "row_beta", "fixed_norm", "damping_absolute"})
         is_new |= line.starts_with(std::string(key) + " =");
       if (!is_new) old += line + "\n";
     }
