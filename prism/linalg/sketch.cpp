@@ -1,11 +1,18 @@
 #include "prism/linalg/sketch.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/eye.h>
 #include <ATen/ops/linalg_eigh.h>
+#include <ATen/ops/linalg_qr.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/maximum.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/where.h>
 #include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <tuple>
 
 #include "prism/linalg/symmetric.h"
 
@@ -22,6 +29,18 @@ Covariance averaged(const Covariance& old, const Tensor& D, double beta) {
   // If C is zero, its scale is arbitrary and the ratio may overflow: keep nothing.
   const Tensor shrink = old.scale.to(at::kDouble).div(scale).square().mul(beta).masked_fill(content.eq(0), 0);
   return {old.C.to(type).mul(shrink.to(type)).add_(symmetric_product(X.mT(), X), 1 - beta), scale};
+}
+
+void check(const char* who, const Sketch& sketch, const Tensor& D) {
+  check_matrix(who, D);
+  const int64_t r = sketch.F.size(-2), n = sketch.F.size(-1);
+  TORCH_CHECK(D.size(-1) == n && r >= 1 && r <= n, who, ": expected D with ", n, " columns and a rank from 1 to ", n,
+              ", got D of shape ", D.sizes(), " and rank ", r);
+}
+
+// Directions to begin with: the same pseudorandom ones at every call.
+Tensor start_directions(int64_t r, int64_t n, const at::TensorOptions& options) {
+  return at::randn({r, n}, at::detail::createCPUGenerator(/*seed_val=*/1), at::kDouble).to(options);
 }
 
 }  // namespace
@@ -48,11 +67,8 @@ Covariance sketch_covariance(const Sketch& sketch) {
 }
 
 void sketch_update(Sketch& sketch, const Tensor& D, double beta) {
-  check_matrix("sketch_update", D);
-  const int64_t r = sketch.F.size(-2);
-  const int64_t n = sketch.F.size(-1);
-  TORCH_CHECK(D.size(-1) == n && r >= 1 && r <= n, "sketch_update: expected D with ", n,
-              " columns and a rank from 1 to ", n, ", got D of shape ", D.sizes(), " and rank ", r);
+  check("sketch_update", sketch, D);
+  const int64_t r = sketch.F.size(-2), n = sketch.F.size(-1);
   const Covariance average = averaged(sketch_covariance(sketch), D, beta);
   const auto [ascending, vectors] = at::linalg_eigh(symmetrized(average.C.to(at::kDouble)));
   const Tensor lambda = ascending.clamp_min(0);
@@ -65,6 +81,36 @@ void sketch_update(Sketch& sketch, const Tensor& D, double beta) {
     const Tensor lost = lambda.narrow(-1, 0, n - r).mean(-1, true);
     sketch.tail.copy_(lost.sqrt().unsqueeze(-1) * average.scale);
   }
+}
+
+void subspace_update(Sketch& sketch, const Tensor& D, double beta) {
+  check("subspace_update", sketch, D);
+  const int64_t r = sketch.F.size(-2), n = sketch.F.size(-1);
+  const auto type = compute_type(D);
+  const Tensor content = at::maximum(largest_magnitude(sketch.F), largest_magnitude(sketch.tail));
+  const Tensor scale = nearest_power_of_two(at::maximum(content, largest_magnitude(D)), type);
+  const Tensor F = divided(sketch.F, scale, type), X = divided(D, scale, type);
+  const Tensor variance = divided(sketch.tail, scale, type).square();
+  const Tensor lengths = at::linalg_vector_norm(F, 2, {-1}, /*keepdim=*/true);
+  const Tensor V = F / nonzero_or_one(lengths);
+  const auto times_A = [&](const Tensor& Y) {
+    const Tensor outside = Y - V.mT().matmul(V.matmul(Y));
+    const Tensor old = F.mT().matmul(F.matmul(Y)) + outside * variance;
+    return old * beta + X.mT().matmul(X.matmul(Y)) * (1 - beta);
+  };
+  // A row of zeros has no direction: it starts from a random one.
+  const Tensor start = at::where(lengths.eq(0), start_directions(r, n, F.options()), V);
+  const Tensor Q = std::get<0>(at::linalg_qr(times_A(start.mT())));
+  const auto [ascending, vectors] = at::linalg_eigh(symmetrized(Q.mT().matmul(times_A(Q)).to(at::kDouble)));
+  const Tensor lambda = ascending.clamp_min(0).flip(-1);
+  const Tensor rows = Q.to(at::kDouble).matmul(vectors.flip(-1)).mT() * lambda.sqrt().unsqueeze(-1) * scale;
+  const auto squares = [](const Tensor& Y) { return Y.to(at::kDouble).square().sum({-2, -1}, /*keepdim=*/true); };
+  const Tensor outside = variance * (n - lengths.ne(0).sum({-2, -1}, /*keepdim=*/true));
+  const Tensor trace = (squares(F) + outside) * beta + squares(X) * (1 - beta);
+  const Tensor lost = (trace - lambda.sum(-1, true).unsqueeze(-1)).clamp_min(0) / std::max<int64_t>(n - r, 1);
+  // Only now: F may share the memory of sketch.F.
+  sketch.F.copy_(rows);
+  sketch.tail.copy_(lost.sqrt() * scale * (r < n ? 1 : 0));
 }
 
 }  // namespace prism

@@ -21,6 +21,12 @@ struct Sketch {
 // 0.01–0.07; docs/accuracy.md).
 void sketch_update(Sketch& sketch, const Tensor& D, double beta);
 
+// The same by one step of subspace iteration on A = βĈ + (1−β)DᵀD: the new rows span A·V, and Ĉ takes the eigenpairs of
+// A within that span. A and its n × n eigenvectors are never formed: a step costs four products of D with n × r
+// matrices, a QR decomposition (n, r) and an eigendecomposition (r, r). The basis follows the top of the average with a
+// delay, and is exact once A stops turning. The trace is kept as above, and r = n is the dense average.
+void subspace_update(Sketch& sketch, const Tensor& D, double beta);
+
 // FᵀF + tail²·(I − VᵀV) as a dense matrix.
 Covariance sketch_covariance(const Sketch& sketch);
 

@@ -46,10 +46,11 @@ enum class Normalize { None, Rows };
 // The covariance of the innovation that PRISM damps with.
 //   Instant  DᵀD of this step (the paper)
 //   Ema      a dense average over steps, Ĉ ← β₂Ĉ + (1−β₂)DᵀD, bias-corrected
-//   Sketch   a low-rank stream of that average (sketch.h)
-// With covariance_every = k the two averages are refreshed at the steps 1, 1 + k, 1 + 2k, … of a parameter, by
+//   Sketch   a low-rank stream of that average, by an eigendecomposition at each step (sketch.h)
+//   Subspace the same by one step of subspace iteration: no n × n matrix is decomposed
+// With covariance_every = k the averages are refreshed at the steps 1, 1 + k, 1 + 2k, … of a parameter, by
 // Ĉ ← β₂ᵏĈ + (1−β₂ᵏ)DᵀD, bias-corrected by the steps covered: 1 − β₂^(k·refreshes). Between refreshes D is not formed.
-enum class CovarianceKind { Instant, Ema, Sketch };
+enum class CovarianceKind { Instant, Ema, Sketch, Subspace };
 
 template <class E>
 struct Words;  // the names of an enum's values, in their order
@@ -72,7 +73,7 @@ struct Words<Normalize> {
 };
 template <>
 struct Words<CovarianceKind> {
-  static constexpr std::array kList = {"instant", "ema", "sketch"};
+  static constexpr std::array kList = {"instant", "ema", "sketch", "subspace"};
 };
 template <>
 struct Words<StateType> {

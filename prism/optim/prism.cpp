@@ -51,7 +51,9 @@ void update(PrismState& state, const Tensor& D, const PrismOptions& options) {
   const double kept = std::pow(options.covariance_beta(), static_cast<double>(options.covariance_every()));
   const auto one_side = [&](NoiseState& noise, const Tensor& X) {
     if (noise.average.C.defined()) average_update(noise.average, X, kept);
-    if (noise.sketch.F.defined()) sketch_update(noise.sketch, X, kept);
+    if (!noise.sketch.F.defined()) return;
+    if (options.covariance() == CovarianceKind::Sketch) sketch_update(noise.sketch, X, kept);
+    if (options.covariance() == CovarianceKind::Subspace) subspace_update(noise.sketch, X, kept);
   };
   one_side(state.left, D.mT());
   one_side(state.right, D);
@@ -174,8 +176,9 @@ std::optional<Spectrum> PrismOptions::spectrum(const Tensor& G, const State& sta
 }
 
 std::unique_ptr<KernelRule> PrismOptions::kernel_rule() const {
-  if (side() == Side::Both || covariance() == CovarianceKind::Sketch || covariance_every() > 1) return nullptr;
   const bool averaged = covariance() == CovarianceKind::Ema;
+  if (side() == Side::Both || (!averaged && covariance() != CovarianceKind::Instant) || covariance_every() > 1)
+    return nullptr;
   if (averaged && gamma() == 0) return nullptr;
   auto kernel = momentum_kernel(rule(), polar());
   if (kernel == nullptr || gamma() == 0) return kernel;
@@ -202,13 +205,14 @@ void PrismOptions::check() const {
   MomentumOptions::check();
   static const PrismOptions defaults;
   const bool instant = covariance() == CovarianceKind::Instant, stacked = solver() == Solver::Stacked;
+  const bool sketched = covariance() == CovarianceKind::Sketch || covariance() == CovarianceKind::Subspace;
   TORCH_CHECK_VALUE(covariance_every() == 1 || !instant,
-                    "prism: covariance_every needs covariance 'ema' or 'sketch', got 'instant'; leave it out");
-  TORCH_CHECK_VALUE(
-      !instant || covariance_beta() == defaults.covariance_beta(),
-      "prism: covariance_beta is for covariance 'ema' and 'sketch', got covariance 'instant'; leave it out");
-  TORCH_CHECK_VALUE(covariance() == CovarianceKind::Sketch || rank() == defaults.rank(),
-                    "prism: rank is for covariance 'sketch', got covariance '", word(covariance()), "'; leave it out");
+                    "prism: covariance_every is for averaged covariances, got covariance 'instant'; leave it out");
+  TORCH_CHECK_VALUE(!instant || covariance_beta() == defaults.covariance_beta(),
+                    "prism: covariance_beta is for averaged covariances, got covariance 'instant'; leave it out");
+  TORCH_CHECK_VALUE(sketched || rank() == defaults.rank(),
+                    "prism: rank is for covariance 'sketch' and 'subspace', got covariance '", word(covariance()),
+                    "'; leave it out");
   gamma_schedule().check("prism: gamma_schedule");
   TORCH_CHECK_VALUE(!stacked || instant, "prism: solver 'stacked' needs covariance 'instant', got '",
                     word(covariance()), "'; set that, or use solver 'gram' or 'exact'");

@@ -189,6 +189,93 @@ TEST(Sketch, NeitherOverflowsNorVanishes) {
   EXPECT_SAME(zero.tail, at::zeros({2, 1, 1}));
 }
 
+TEST(Subspace, OfFullRankIsTheDenseAverage) {
+  Sketch sketch = empty_sketch({2}, 6, 6, at::kDouble);
+  Covariance average = empty_average({2}, 6, at::kDouble);
+  for (uint64_t t = 0; t < 10; ++t) {
+    const Tensor D = random({2, t < 5 ? 3 : 9, 6}, t);  // of low rank at first
+    subspace_update(sketch, D, 0.9);
+    average_update(average, D, 0.9);
+    EXPECT_CLOSE(dense(sketch), dense(average), 1e-12) << t;
+  }
+  EXPECT_SAME(sketch.tail, at::zeros({2, 1, 1}, at::kDouble));
+}
+
+TEST(Subspace, WithoutMemoryIsTheInstantCovariance) {
+  for (const int64_t rank : {3, 5}) {  // D has rank 3: nothing is cut
+    Sketch sketch = empty_sketch({}, rank, 5, at::kDouble);
+    for (uint64_t t = 0; t < 3; ++t) {
+      const Tensor D = random({3, 5}, t);
+      subspace_update(sketch, D, 0);
+      EXPECT_CLOSE(dense(sketch), gram_of(D), 1e-11) << rank;
+    }
+  }
+}
+
+TEST(Subspace, KeepsTheTraceAndLeavesNoDirectionUndamped) {
+  for (const int64_t rank : {1, 4, 7}) {
+    Sketch sketch = empty_sketch({}, rank, 8, at::kDouble);
+    Tensor average = at::zeros({8, 8}, at::kDouble);
+    for (uint64_t t = 0; t < 30; ++t) {
+      const Tensor D = random({12, 8}, t);
+      subspace_update(sketch, D, 0.9);
+      average = 0.9 * average + 0.1 * gram_of(D);
+      EXPECT_CLOSE(dense(sketch).trace(), average.trace(), 1e-12);
+      const double least = at::linalg_eigvalsh(dense(sketch)).min().item<double>();
+      EXPECT_GT(least, 0.5 * at::linalg_eigvalsh(average).min().item<double>()) << rank << " " << t;
+    }
+  }
+}
+
+TEST(Subspace, ConvergesToTheEigenpairsOfAConstantCovariance) {
+  const int64_t n = 16, r = 4;
+  const Tensor D = orthogonal(n, 2) / at::arange(1, n + 1, at::kDouble).unsqueeze(1);
+  Sketch sketch = empty_sketch({}, r, n, at::kDouble);
+  for (int t = 0; t < 400; ++t) subspace_update(sketch, D, 0.5);
+  EXPECT_CLOSE(dense(sketch), truncated(gram_of(D), r), 1e-10);
+}
+
+// On decaying spectra the error is that of the truncation: hardly above the eigendecomposition's, also after the
+// covariance has turned to other directions.
+TEST(Subspace, FollowsTheDenseAverageAsWellAsTheEigendecomposition) {
+  const int64_t n = 48;
+  for (const double power : {1.0, 2.0}) {
+    for (const int64_t r : {4, 12}) {
+      Sketch exact = empty_sketch({}, r, n, at::kFloat), tracked = empty_sketch({}, r, n, at::kFloat);
+      Tensor average = at::zeros({n, n}, at::kDouble);
+      for (uint64_t t = 0; t < 600; ++t) {
+        const Tensor W = orthogonal(n, t < 300 ? 2 : 3) / at::arange(1, n + 1, at::kDouble).pow(power).unsqueeze(1);
+        const Tensor D = random({64, n}, t).matmul(W).to(at::kFloat);
+        sketch_update(exact, D, 0.99);
+        subspace_update(tracked, D, 0.99);
+        average = 0.99 * average + 0.01 * gram_of(D.to(at::kDouble));
+        if (t == 29 || t == 299 || t == 599) {
+          const double cut = test::relative_error(dense(exact), average);
+          const double error = test::relative_error(dense(tracked), average);
+          EXPECT_LT(error, 1.2 * cut) << power << " " << r << " " << t;
+        }
+      }
+    }
+  }
+}
+
+TEST(Subspace, NeitherOverflowsNorVanishes) {
+  for (const double scale : {1e30, 1e-30, 3e37, 1e-37}) {
+    Sketch sketch = empty_sketch({}, 2, 5, at::kFloat);
+    Sketch plain = empty_sketch({}, 2, 5, at::kDouble);
+    for (uint64_t t = 0; t < 4; ++t) {
+      const Tensor D = random({7, 5}, t);
+      subspace_update(sketch, (D * scale).to(at::kFloat), 0.9);
+      subspace_update(plain, D, 0.9);
+      EXPECT_CLOSE(dense(sketch) / (scale * scale), dense(plain), 1e-4) << scale;
+    }
+  }
+  Sketch zero = empty_sketch({2}, 3, 5, at::kFloat);
+  subspace_update(zero, at::zeros({2, 4, 5}), 0.9);
+  EXPECT_SAME(zero.F, at::zeros({2, 3, 5}));
+  EXPECT_SAME(zero.tail, at::zeros({2, 1, 1}));
+}
+
 TEST(Sketch, ShapesLikeTheDenseMatrixItStandsFor) {
   Sketch sketch = empty_sketch({}, 2, 6, at::kDouble);
   for (uint64_t t = 0; t < 5; ++t) sketch_update(sketch, random({9, 6}, t), 0.9);
@@ -206,6 +293,8 @@ TEST(Sketch, RefusesWhatDoesNotFit) {
   Sketch wide = empty_sketch({}, 6, 5, at::kFloat);
   EXPECT_MESSAGE(sketch_update(wide, at::zeros({3, 5}), 0.9),
                  "sketch_update: expected D with 5 columns and a rank from 1 to 5, got D of shape [3, 5] and rank 6");
+  EXPECT_MESSAGE(subspace_update(wide, at::zeros({3, 5}), 0.9),
+                 "subspace_update: expected D with 5 columns and a rank from 1 to 5, got D of shape [3, 5] and rank 6");
   EXPECT_MESSAGE(sketch_update(sketch, at::zeros({5}), 0.9), "sketch_update: expected a matrix");
   Covariance average = empty_average({}, 5, at::kFloat);
   EXPECT_MESSAGE(average_update(average, at::zeros({3, 4}), 0.9),

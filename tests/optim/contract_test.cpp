@@ -24,13 +24,14 @@ std::vector<Case> cases() {
   list.push_back({"prism_ema", "prism", {{"covariance", "ema"}, {"covariance_beta", 0.9}}});
   list.push_back({"prism_ema_both", "prism", {{"covariance", "ema"}, {"side", "both"}}});
   list.push_back({"prism_sketch", "prism", {{"covariance", "sketch"}, {"rank", 2}, {"covariance_beta", 0.9}}});
+  list.push_back({"prism_subspace", "prism", {{"covariance", "subspace"}, {"rank", 2}, {"covariance_beta", 0.9}}});
   list.push_back({"prism_ema_seldom", "prism", {{"covariance", "ema"}, {"covariance_every", 2}}});
   list.push_back({"prism_sketch_seldom", "prism", {{"covariance", "sketch"}, {"rank", 2}, {"covariance_every", 3}}});
   list.push_back({"prism_long", "prism", {{"side", "long"}}});
   list.push_back({"prism_rows", "prism", {{"normalize", "rows"}}});
   list.push_back({"muon_rows", "muon", {{"normalize", "rows"}, {"row_beta", 0.5}}});
-  list.push_back({"tikhonovmuon_absolute", "tikhonovmuon", {{"damping_absolute", 0.1}}});
   list.push_back({"prism_fixed_norm", "prism", {{"fixed_norm", true}}});
+  list.push_back({"tikhonovmuon_absolute", "tikhonovmuon", {{"damping_absolute", 0.1}}});
   list.push_back({"prism_warm", "prism", {{"gamma_schedule", {{"warmup", 10}}}}});
   list.push_back({"adam_amsgrad", "adam", {{"amsgrad", true}}});
   list.push_back({"rmsprop_full", "rmsprop", {{"centered", true}, {"momentum", 0.5}}});

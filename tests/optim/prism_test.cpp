@@ -45,7 +45,7 @@ const std::vector<std::vector<int64_t>> kShapes = {{12, 5}, {5, 12}, {7, 7}, {4,
 
 PrismOptions with_covariance(CovarianceKind kind, int64_t rank) {
   auto options = PrismOptions(0.1).covariance(kind);
-  return kind == CovarianceKind::Sketch ? options.rank(rank) : options;
+  return kind == CovarianceKind::Sketch || kind == CovarianceKind::Subspace ? options.rank(rank) : options;
 }
 
 TEST(Prism, WithoutDampingIsMuonBitForBit) {
@@ -275,7 +275,7 @@ TEST(Prism, RefreshesTheCovarianceEveryFewStepsOfEachParameter) {
 }
 
 TEST(Prism, LeavesTheCovarianceAloneBetweenRefreshes) {
-  for (const auto kind : {CovarianceKind::Ema, CovarianceKind::Sketch}) {
+  for (const auto kind : {CovarianceKind::Ema, CovarianceKind::Sketch, CovarianceKind::Subspace}) {
     const NamedTensors parameters = {{"w", parameter(random({8, 5}, 1))}};
     Prism prism(parameters, with_covariance(kind, 3).covariance_every(4));
     std::vector<std::map<std::string, Tensor>> states;
@@ -317,7 +317,7 @@ TEST(Prism, AverageWithoutMemoryIsTheInstantForm) {
 }
 
 TEST(Prism, AveragedUpdatesAreAtMostOneWhereGradientsHaveLowRank) {  // in 16-bit state too
-  for (const auto kind : {CovarianceKind::Ema, CovarianceKind::Sketch}) {
+  for (const auto kind : {CovarianceKind::Ema, CovarianceKind::Sketch, CovarianceKind::Subspace}) {
     for (const auto side : {Side::Right, Side::Both}) {
       const auto W = parameter(torch::zeros({32, 24}));
       auto options = PrismOptions(1).weight_decay(0).scale(ScaleRule::None).side(side).solver(Solver::Exact);
@@ -336,15 +336,17 @@ TEST(Prism, AveragedUpdatesAreAtMostOneWhereGradientsHaveLowRank) {  // in 16-bi
 TEST(Prism, SketchOfFullRankIsTheDenseAverage) {
   for (const Side side : {Side::Short, Side::Left, Side::Right}) {
     const auto options = PrismOptions(0.1).side(side).covariance_beta(0.9).rank(64);
-    expect_same_path(PrismOptions(options).covariance(CovarianceKind::Ema),
-                     PrismOptions(options).covariance(CovarianceKind::Sketch), 1e-8);
+    for (const auto kind : {CovarianceKind::Sketch, CovarianceKind::Subspace}) {
+      expect_same_path(PrismOptions(options).covariance(CovarianceKind::Ema), PrismOptions(options).covariance(kind),
+                       1e-8);
+    }
   }
 }
 
 TEST(Prism, LeftOfAMatrixIsRightOfItsTranspose) {
   const auto W = parameter(random({9, 5}, 1));
   const auto V = parameter(W.detach().mT().contiguous());
-  for (const auto kind : {CovarianceKind::Instant, CovarianceKind::Ema, CovarianceKind::Sketch}) {
+  for (const auto kind : {CovarianceKind::Instant, CovarianceKind::Ema, CovarianceKind::Sketch, CovarianceKind::Subspace}) {
     const auto options = with_covariance(kind, 3);
     Prism left(NamedTensors{{"w", W}}, PrismOptions(options).side(Side::Left));
     Prism right(NamedTensors{{"w", V}}, PrismOptions(options).side(Side::Right));
@@ -432,7 +434,7 @@ TEST(Fold, TakesThreeDimensionsAsABatch) {
   const auto experts = parameter(random({3, 6, 4}, 1));
   NamedTensors separate;
   for (int64_t e = 0; e < 3; ++e) separate.emplace_back("e" + std::to_string(e), parameter(experts.detach()[e]));
-  for (const auto kind : {CovarianceKind::Instant, CovarianceKind::Ema, CovarianceKind::Sketch}) {
+  for (const auto kind : {CovarianceKind::Instant, CovarianceKind::Ema, CovarianceKind::Sketch, CovarianceKind::Subspace}) {
     Prism first(NamedTensors{{"experts", experts}}, with_covariance(kind, 2));
     Prism second(separate, with_covariance(kind, 2));
     for (uint64_t t = 1; t <= 3; ++t) {
@@ -640,8 +642,6 @@ TEST(Normalize, DividesRowsByTheRootMeanOfTheirSquares) {
   }
 }
 
-TEST(Normalize, KeepsRowsOfZerosAndTheNormOfTheUpdate) {
-  const auto start = random({6, 4}, 1);
 TEST(FixedNorm, GivesEveryUpdateTheNormOfAnOrthogonalOne) {  // ‖O‖_F = √min(m, n), and nothing else changes
   for (const auto normalize : {Normalize::None, Normalize::Rows}) {
     for (const auto& shape : kShapes) {
@@ -681,6 +681,8 @@ TEST(FixedNorm, LeavesTheExactPolarFactorAndZeroAsTheyAre) {
   EXPECT_CLOSE(W, V, 1e-12);
 }
 
+TEST(Normalize, KeepsRowsOfZerosAndTheNormOfTheUpdate) {
+  const auto start = random({6, 4}, 1);
   const auto W = parameter(start), V = parameter(start);
   Muon rows(NamedTensors{{"w", W}}, MuonOptions(0.1).normalize(Normalize::Rows));
   Muon plain(NamedTensors{{"w", V}}, MuonOptions(0.1));

@@ -96,7 +96,7 @@ std::vector<Json> variants(const std::string& name) {
   if (name == "prism") {
     const Json schedule = {{"kind", "linear"}, {"warmup", 3}, {"total", 15}, {"floor", 0.1}};
     for (const char* side : {"auto", "left", "right", "both", "long"}) {
-      for (const char* covariance : {"instant", "ema", "sketch"}) {
+      for (const char* covariance : {"instant", "ema", "sketch", "subspace"}) {
         list.push_back({{"side", side}, {"covariance", covariance}});
         list.push_back({{"side", side}, {"covariance", covariance}, {"solver", "exact"}, {"gamma_schedule", schedule}});
         list.push_back({{"side", side}, {"covariance", covariance}, {"gamma", 0}});
@@ -106,6 +106,7 @@ std::vector<Json> variants(const std::string& name) {
       }
     }
     list.push_back({{"covariance", "sketch"}, {"rank", 2}});
+    list.push_back({{"covariance", "subspace"}, {"rank", 2}});
   }
   return list;
 }

@@ -41,6 +41,7 @@ CASES = [
     Case("Prism", 0.3),
     Case("Prism", 0.4, {"covariance": "ema"}),
     Case("Prism", 0.4, {"covariance": "sketch", "rank": 2}),
+    Case("Prism", 0.4, {"covariance": "subspace", "rank": 2}),
     Case("Prism", 0.4, {"covariance": "ema", "covariance_every": 2}),
     Case("Prism", 0.3, {"side": "both"}),
     Case("Prism", 0.3, {"side": "long"}),

@@ -192,6 +192,9 @@ TEST_F(CudaTrainer, StepsThatCannotBeCapturedStillTrain) {
                                              {"optimizer.name=prism", "optimizer.solver=exact"},
                                              {"optimizer.side=long", "model.mlp=320"},
                                              {"optimizer.covariance=ema", "optimizer.covariance_every=2"},
+                                             {"optimizer.side=both"},
+                                             {"optimizer.covariance=subspace", "optimizer.rank=8"},
+                                             {"optimizer.fixed_norm=true"},
                                              {"optimizer.normalize=rows"}}) {
     Trainer trainer = make(settings);
     const double first = trainer.step(1).loss;
