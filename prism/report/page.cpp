@@ -75,17 +75,18 @@ void check_ids(const PageDocument& document, const Place& root) {
     place.refuse(fmt::format("no optimizer has the id {}; there are {}", io::quote(id),
                              ids.empty() ? "none" : fmt::format("{}", fmt::join(ids, ", "))));
   };
-  const auto expect_all_known = [&](const auto& list, const char* name) {
-    const auto place = root.at(name);
+  const auto expect_all_known = [&](const auto& list, const Place& place) {
     for (size_t i = 0; i < list.size(); ++i) {
       const auto element = place.at(i);
       expect_known(list[i].optimizer, element.at("optimizer"));
     }
   };
   if (!document.baseline.empty()) expect_known(document.baseline, root.at("baseline"));
-  expect_all_known(document.runs, "runs");
-  expect_all_known(document.routing, "routing");
-  expect_all_known(document.samples, "samples");
+  const auto published = root.at("published");
+  expect_all_known(document.runs, root.at("runs"));
+  expect_all_known(document.published.values, published.at("values"));
+  expect_all_known(document.routing, root.at("routing"));
+  expect_all_known(document.samples, root.at("samples"));
 }
 
 void check(const PageDocument& document) {

@@ -148,6 +148,21 @@ struct Facts {
   std::vector<std::pair<std::string, std::string>> rows = {};  // name and value
 };
 
+// A number that a paper gives for an optimizer at a rate, beside the one measured here.
+struct PublishedValue {
+  std::string optimizer;  // id
+  double lr = 0;
+  std::string paper = {}, here = {};                        // as text
+  std::optional<double> paper_value = {}, here_value = {};  // where the text is a number
+  std::optional<double> here_low = {}, here_high = {};      // the interval
+};
+
+struct Published {
+  std::string paper_label = {}, here_label = {};  // what the numbers of each side are
+  std::vector<PublishedValue> values = {};
+  bool empty() const { return values.empty(); }
+};
+
 struct PageDocument {
   PageKind kind = PageKind::Train;
   std::string title = {};
@@ -159,6 +174,7 @@ struct PageDocument {
   std::optional<double> confidence = {};       // of all intervals
   std::vector<PageOptimizer> optimizers = {};  // in the order of tables and legends
   std::vector<PageRun> runs = {};
+  Published published = {};
   std::vector<PageRouting> routing = {};
   std::vector<Sample> samples = {};
   std::vector<Facts> facts = {};  // machine, corpus, checks of equal start and data

@@ -60,10 +60,20 @@ void fields(auto& json, PageRouting& routing) { json("optimizer", routing.optimi
 void fields(auto& json, Sample& s) { json("optimizer", s.optimizer)("prompt?", s.prompt)("text", s.text); }
 void fields(auto& json, Facts& f) { json("title", f.title)("rows", f.rows); }
 
+void fields(auto& json, PublishedValue& v) {
+  json("optimizer", v.optimizer)("lr", v.lr)("paper", v.paper)("here", v.here);
+  json("paper_value?", v.paper_value)("here_value?", v.here_value)("here_low?", v.here_low)("here_high?", v.here_high);
+}
+
+void fields(auto& json, Published& p) {
+  json("paper_label", p.paper_label)("here_label", p.here_label)("values", p.values);
+}
+
 void fields(auto& json, PageDocument& d) {
   json("kind", d.kind)("title", d.title)("program?", d.program)("created?", d.created)("summary", d.summary);
   json("highlights?", d.highlights)("baseline?", d.baseline)("tolerance?", d.tolerance)("confidence?", d.confidence);
-  json("optimizers", d.optimizers)("runs", d.runs)("routing?", d.routing)("samples?", d.samples)("facts?", d.facts);
+  json("optimizers", d.optimizers)("runs", d.runs)("published?", d.published);
+  json("routing?", d.routing)("samples?", d.samples)("facts?", d.facts);
   json("config?", d.config)("command?", d.command);
 }
 

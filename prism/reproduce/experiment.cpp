@@ -32,7 +32,9 @@ io::Config make_config() {
       ConfigKey::integer("experiment.spectra", 0, "How often a run records its spectra; 0: never.").at_least(0));
   keys.push_back(ConfigKey::real("experiment.tokens_per_s", 1e6, "Speed to plan with.").above(0));
   keys.push_back(ConfigKey::strings("experiment.paper", nlohmann::json::array(),
-                                    "The paper's loss at each rate, lowest rate first."));
+                                    "The paper's number at each rate, lowest rate first."));
+  keys.push_back(ConfigKey::string("experiment.paper_measure", "loss", "The measure that the paper's numbers are of."));
+  keys.push_back(ConfigKey::string("experiment.paper_label", "final loss", "What the paper's numbers are."));
   return io::Config(io::ConfigTable(std::move(keys), "compare.override"));
 }
 
@@ -70,7 +72,12 @@ bool is_for(const io::Config& config, const std::string& scale) {
 
 Experiment make_experiment(const std::string& name, const io::Config& config) {
   Experiment experiment{
-      name, config.string("experiment.title"), config.string("experiment.question"), compare::Plan(config), {}, {}};
+      .name = name,
+      .title = config.string("experiment.title"),
+      .question = config.string("experiment.question"),
+      .plan = compare::Plan(config),
+      .paper_measure = &measure(config.string("experiment.paper_measure"), config.where("experiment.paper_measure")),
+      .paper_label = config.string("experiment.paper_label")};
   for (const auto& claim : config.strings("experiment.claims"))
     experiment.claims.push_back(parse_claim(claim, experiment.plan));
   for (const auto& column : config.strings("experiment.columns"))
@@ -78,7 +85,7 @@ Experiment make_experiment(const std::string& name, const io::Config& config) {
   for (const auto& contender : experiment.plan.contenders()) {
     const auto paper = contender.config.strings("experiment.paper");
     if (paper.empty() || paper.size() == contender.rates.size()) continue;
-    throw Error(fmt::format("{}: expected a loss for each of the {} rates, got {}",
+    throw Error(fmt::format("{}: expected a number for each of the {} rates, got {}",
                             contender.config.where("experiment.paper"), contender.rates.size(), paper.size()));
   }
   return experiment;

@@ -17,8 +17,10 @@ struct Experiment {
   std::string title;     // for people
   std::string question;  // what it asks
   compare::Plan plan;
-  std::vector<Claim> claims;            // what the paper says
-  std::vector<const Measure*> columns;  // what its table shows besides losses
+  std::vector<Claim> claims = {};            // what the paper says
+  std::vector<const Measure*> columns = {};  // what its table shows besides losses
+  const Measure* paper_measure = nullptr;    // the measure that the paper's numbers are of
+  std::string paper_label = {};              // what the paper's numbers are
 };
 
 // What the user chose besides the name.

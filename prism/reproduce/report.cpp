@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <stdexcept>
+#include <tuple>
 
 #include "prism/compare/sentences.h"
 #include "prism/compare/summary.h"
@@ -61,9 +63,12 @@ bool has_paper(const std::vector<Row>& rows) {
   return std::any_of(rows.begin(), rows.end(), [](const Row& row) { return !row.paper.empty(); });
 }
 
+bool is_of_losses(const Experiment& experiment) { return experiment.paper_measure->name == "loss"; }
+
 Cells titles(const Experiment& experiment, const std::vector<Row>& rows) {
   Cells cells = {"series", "rate", "seeds", "training loss", "held-out loss"};
-  if (has_paper(rows)) cells.emplace_back("paper");
+  if (has_paper(rows))
+    cells.push_back(is_of_losses(experiment) ? "paper" : fmt::format("paper: {}", experiment.paper_label));
   for (const auto* column : experiment.columns) cells.push_back(column->title);
   cells.emplace_back("stability");
   return cells;
@@ -76,6 +81,38 @@ Cells cells_of(const Row& row, bool paper, const std::string& mark) {
   cells.insert(cells.end(), row.extra.begin(), row.extra.end());
   cells.push_back(stability_text(row));
   return cells;
+}
+
+std::optional<double> number_in(const std::string& text) {
+  size_t end = 0;
+  try {
+    const double value = std::stod(text, &end);
+    return end == text.size() ? std::optional(value) : std::nullopt;
+  } catch (const std::logic_error&) {
+    return std::nullopt;
+  }
+}
+
+// The paper's numbers beside ours, for the rows that have them.
+report::Published published(const Experiment& experiment, const std::vector<Row>& rows) {
+  report::Published result{.paper_label = experiment.paper_label, .here_label = experiment.paper_measure->title};
+  for (const auto& row : rows) {
+    if (row.paper.empty()) continue;
+    report::PublishedValue value{
+        .optimizer = experiment.plan.contenders()[row.contender].id, .lr = row.lr, .paper = row.paper, .here = "–"};
+    value.paper_value = number_in(row.paper);
+    if (is_of_losses(experiment)) {
+      value.here = loss_text(row.held_out);
+      if (std::isfinite(row.held_out.mean)) value.here_value = row.held_out.mean;
+      if (row.held_out.interval)
+        std::tie(value.here_low, value.here_high) = std::pair(row.held_out.interval->low, row.held_out.interval->high);
+    } else if (const auto measured = experiment.paper_measure->of(*row.run)) {
+      value.here = experiment.paper_measure->text(*measured);
+      value.here_value = measured;
+    }
+    result.values.push_back(std::move(value));
+  }
+  return result;
 }
 
 }  // namespace
@@ -164,7 +201,7 @@ std::vector<std::string> verdict(const Experiment& experiment, const State& stat
         "four times in five.",
         deviation, seeds, detectable_difference(deviation, seeds)));
   }
-  if (has_paper(rows))
+  if (has_paper(rows) && is_of_losses(experiment))
     sentences.push_back("Losses of the paper come from another corpus, tokenizer and length: compare their order.");
   return sentences;
 }
@@ -181,12 +218,7 @@ report::PageDocument page_document(const Experiment& experiment, const State& st
     const bool sure = verdict.judgment == Judgment::Confirmed;
     context.push_back({marked(verdict.sentence) + ".", sure ? report::Tone::Plain : report::Tone::Caution});
   }
-  for (size_t i = 0; i < experiment.plan.contenders().size(); ++i) {
-    const auto paper = experiment.plan.contenders()[i].config.strings("experiment.paper");
-    if (paper.empty()) continue;
-    auto& detail = document.optimizers[i].detail;
-    detail = fmt::format("{}; in the paper {}", detail, fmt::join(paper, ", "));
-  }
+  document.published = published(experiment, rows);
   document.summary.insert(document.summary.begin() + 1, context.begin(), context.end());
   report::Facts table{"All runs"};
   const auto heads = titles(experiment, rows);

@@ -226,6 +226,12 @@ def document():
             {"value": f"{best['seconds_speedup']:.2f}×", "label": "less time to AdamW's final loss"},
         ],
         "baseline": "adamw", "tolerance": 0.02, "confidence": 0.95, "optimizers": optimizers, "runs": runs,
+        "published": {"paper_label": "final loss", "here_label": "held-out loss", "values": [
+            {"optimizer": "adamw", "lr": 0.005, "paper": "3.324", "paper_value": 3.324, "here": "2.9100", "here_value": 2.91},
+            {"optimizer": "muon", "lr": 0.02, "paper": "3.285", "paper_value": 3.285, "here": "2.8000", "here_value": 2.8},
+            {"optimizer": "muon", "lr": 0.1, "paper": "diverged", "here": "4.1000", "here_value": 4.1},
+            {"optimizer": "prism", "lr": 0.02, "paper": "3.266", "paper_value": 3.266, "here": "2.7700 ± 0.0400", "here_value": 2.77, "here_low": 2.73, "here_high": 2.81},
+        ]},
         "routing": [{"optimizer": name, "rows": routing(name)} for name in OPTIMIZERS],
         "samples": [{"optimizer": name, "prompt": "def forward(self, x):", "text": "\n    x = self.norm(x)\n    if self.training and x.requires_grad:\n        return torch.add(x, self.bias)\n    return x"} for name in OPTIMIZERS],
         "facts": [

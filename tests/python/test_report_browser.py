@@ -14,7 +14,7 @@ import report_sample
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOL = ROOT / os.environ.get("PRISM_BUILD_DIR", "build/release") / "tests/report/report_tool"
-FIGURES = ["sweep", "seeds", "train-loss", "held-out-loss", "step-time", "memory", "gain", "spectra", "weight-norm"]
+FIGURES = ["published-values", "sweep", "seeds", "train-loss", "held-out-loss", "step-time", "memory", "gain", "spectra", "weight-norm"]
 PROGRAM = chromium.find()
 pytestmark = pytest.mark.skipif(PROGRAM is None and not os.environ.get("CI"), reason="no Chromium here: tools/setup.sh test installs it")
 
@@ -132,6 +132,21 @@ def test_the_table_shows_the_numbers_of_the_document(browser, sample):
     runs = browser.run("document.querySelectorAll('#runs-table tbody tr').length")
     assert runs == len(sample["runs"])
     assert any("diverged at step 310" in row for row in texts(browser, "#runs-table tr"))
+
+
+def test_the_papers_numbers_stand_beside_ours(browser, sample):
+    """Each side has its own scale: larger numbers lie further right, and words have no dot."""
+    shown = texts(browser, "#published-values .plot text")
+    values = sample["published"]["values"]
+    assert {"in the paper: final loss", "here: held-out loss", "Muon at 0.02", "Muon at 0.1", "PRISM"} <= set(shown)
+    for value in values:
+        assert value["paper"] in shown and value["here"] in shown
+    dots = browser.run("[...document.querySelectorAll('#published-values .plot g[data-key] > path[stroke=\"#ffffff\"]')].map(e => e.getBoundingClientRect().left)")
+    numbers = [value["paper_value"] for value in values if "paper_value" in value], [value["here_value"] for value in values]
+    assert len(dots) == len(numbers[0]) + len(numbers[1])
+    for side, places in zip(numbers, (dots[: len(numbers[0])], dots[len(numbers[0]) :]), strict=True):
+        assert [side.index(x) for x in sorted(side)] == [places.index(x) for x in sorted(places)]
+    assert tip_at(browser, "published-values", 0.5, 0.3).splitlines()[0] in ("AdamW", "Muon at 0.02")
 
 
 def test_pointing_at_a_rate_shows_its_loss(browser, sample):

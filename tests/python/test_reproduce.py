@@ -67,6 +67,18 @@ def test_runs_that_are_there_are_not_made_again(pool, corpus):
     assert "Table 2" in output and (pool / "pages" / "table2-smoke.html").exists()
 
 
+def test_the_page_shows_the_papers_numbers_beside_ours(pool):
+    page = (pool / "pages" / "table2-smoke.html").read_text()
+    document = json.loads(re.search(r'id="document">(.*?)</script>', page, re.DOTALL).group(1))
+    published = document["published"]
+    assert (published["paper_label"], published["here_label"]) == ("final loss", "held-out loss")
+    assert [value["paper"] for value in published["values"]] == ["3.285", "diverged", "diverged", "3.266", "3.276", "3.298"]
+    losses = {run["key"]: run["summary"]["val_loss"] for run in results(pool).values()}
+    for value in published["values"]:
+        assert value.get("paper_value") == (None if value["paper"] == "diverged" else float(value["paper"]))
+        assert value["here"] == "diverged" or any(abs(value["here_value"] - loss) < 1e-3 for loss in losses.values())
+
+
 def test_experiments_share_their_runs(pool):
     output, _ = run(*arguments("figure-lr", pool, "--data", "nowhere", "--dry-run"))
     assert re.search(r"figure-lr +4 +4\b", output), output  # all four are of table2

@@ -142,6 +142,10 @@ TEST(Page, NamesThePlaceOfEachMistake) {
   EXPECT_TRUE(contains(broken("/summery", 1), "report: document: unknown key \"summery\""));
   EXPECT_TRUE(contains(broken("/runs/0/optimizer", "soap"),
                        "report: runs[0].optimizer: no optimizer has the id \"soap\"; there are prism"));
+  const json value = {{"optimizer", "sgd"}, {"lr", 1}, {"paper", "3"}, {"here", "4"}};
+  const json published = {{"paper_label", "loss"}, {"here_label", "loss"}, {"values", json::array({value})}};
+  EXPECT_TRUE(contains(broken("/published", published),
+                       "report: published.values[0].optimizer: no optimizer has the id \"sgd\""));
   EXPECT_TRUE(contains(broken("/baseline", "adamw"), "report: baseline: no optimizer has the id \"adamw\""));
   EXPECT_TRUE(contains(broken("/optimizers/1", {{"id", "prism"}, {"label", "x"}}),
                        "report: optimizers: two have the id \"prism\""));

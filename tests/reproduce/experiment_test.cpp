@@ -75,6 +75,28 @@ TEST(Experiments, ThePaperScaleHasThePapersSettings) {
   EXPECT_EQ(adamw.at("optimizer.weight_decay"), 0.01);
 }
 
+TEST(Experiments, TheSmallScaleIsThePapersBatchForOneEpochOf123MTokens) {
+  for (const auto& experiment : experiments("table1", {}, "small")) {
+    const auto& config = experiment.plan.config();
+    EXPECT_EQ(config.integer("train.batch"), 128);
+    EXPECT_EQ(config.integer("train.context"), 2048);
+    EXPECT_EQ(config.integer("train.steps"), 460);
+    EXPECT_LT(config.integer("train.steps") * 128 * 2048, 123'000'000);
+  }
+}
+
+TEST(Experiments, EveryNumberOfThePaperHasAMeasureBesideIt) {
+  for (const char* name :
+       {"table1", "table2", "figure-loss", "figure-lr", "figure-norm", "figure-tikhonov", "figure-gain"}) {
+    for (const auto& experiment : experiments(name, {}, "sweep")) {
+      ASSERT_NE(experiment.paper_measure, nullptr);
+      for (const auto& contender : experiment.plan.contenders())
+        EXPECT_EQ(contender.config.strings("experiment.paper").size(), contender.rates.size())
+            << name << ' ' << contender.id;
+    }
+  }
+}
+
 TEST(Experiments, UnknownNamesAndScalesAreRefusedWithTheNearest) {
   EXPECT_NE(message([] { experiments("tabel1"); }).find("did you mean \"table1\"?"), std::string::npos);
   EXPECT_NE(message([] { experiments("table1", {}, "swep"); }).find("did you mean \"sweep\"?"), std::string::npos);
@@ -86,7 +108,7 @@ TEST(Experiments, SeveralNamesComeInTheirOrderAndEachOnce) {
   for (const auto& experiment : make_experiments({"table2", "covariance", "table1", "covariance/beta"}, choices))
     names.push_back(experiment.name);
   EXPECT_EQ(names, (std::vector<std::string>{"table2", "covariance/right", "covariance/natural", "covariance/gamma",
-                                             "covariance/beta", "covariance/every", "table1"}));
+                                             "covariance/beta", "covariance/every", "covariance/rank", "table1"}));
   EXPECT_NE(message([&] {
               make_experiments({"table1", "tabel2"}, choices);
             }).find("did you mean \"table2\"?"),

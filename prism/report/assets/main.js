@@ -89,6 +89,7 @@ function mechanismFigures() {
 function build() {
   const sections = [
     ['summary', 'Summary', summarySection()],
+    ['published', 'The paper', group('published', 'Beside the paper', null, [publishedFigure()])],
     ['rates', 'Learning rates', group('rates', 'How much tuning does each need?', null, [sweepFigure()])],
     ['results', 'Results', resultsSection()],
     [
