@@ -12,6 +12,19 @@
 namespace prism::cuda {
 namespace {
 
+// Returns false if the launch would only write every C back, as between two refreshes of averaged covariances. The same
+// for all blocks.
+__device__ bool has_work(const Launch& launch) {
+  if (!launch.stacks[0].epilogue.writes_C) return true;
+  bool mine = false;
+  for (int s = 0; s < kMaxProducts && launch.stacks[s].tiles > 0; ++s) {
+    const int count = launch.stacks[s].tiles / launch.stacks[s].tiles_of_one;
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += 3 * kGroup)
+      mine |= !leaves_C(launch.stacks[s].epilogue, i);
+  }
+  return __syncthreads_or(mine);
+}
+
 template <bool A_down, bool B_down, Result Kind, class T>
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(3 * kGroup, 1)
     product_kernel(const __grid_constant__ Parameters<Kind> parameters) {
@@ -29,6 +42,9 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(3 * kGroup, 1)
   hopper::cluster_sync();
   hopper::let_next_begin();
   hopper::wait_for_previous();
+  if constexpr (Kind == Result::Float32) {
+    if (!has_work(launch)) return;
+  }
   const int rank = static_cast<int>(hopper::cluster_rank());
   // The shuffle tells the compiler that this is the same number for all threads of a warp; without it registers spill.
   const int group = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / kGroup, 0);

@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kThreads) portable_kernel(const __grid_constan
   const Product& product = launch.product;
   const int matrix = blockIdx.y;
   const int row0 = blockIdx.x / launch.column_tiles * kTile, column0 = blockIdx.x % launch.column_tiles * kTile;
-  if (product.symmetric && row0 < column0) return;
+  if ((product.symmetric && row0 < column0) || leaves_C(product.epilogue, matrix)) return;
 
   fragment<accumulator, 16, 16, 16, float> sums[2][2];
   for (auto& line : sums) {

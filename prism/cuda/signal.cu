@@ -158,16 +158,19 @@ __global__ void __launch_bounds__(kThreads) factor_kernel(const __grid_constant_
   double trace = sums.T_squares;  // of TᵀT + γ²·…
   double T_power = operand_power(sums.T_largest);
   if (launch.averaged) {  // prism/linalg/sketch.h: Ĉ = scale²·C
-    const double beta = launch.covariance_beta, old = *matrix.C_scale;
+    const double every = launch.covariance_every, step = *matrix.step, old = *matrix.C_scale;
+    const bool is_due = fmod(step - 1, every) == 0;
+    const double kept = is_due ? pow(launch.covariance_beta, every) : 1;  // Ĉ ← kept·Ĉ + (1 − kept)·DᵀD
     const double content = old * sqrt(static_cast<double>(diagonal.T_largest));
-    const double scale = nearest_power(fmax(content, static_cast<double>(sums.D_largest)));
-    const double shrink = content > 0 ? beta * (old / scale) * (old / scale) : 0;
-    const double D_power = operand_power(sums.D_largest);
-    const double mean = 1 / (1 - pow(beta, static_cast<double>(*matrix.step)));
-    const double C_trace = (shrink * diagonal.T_squares * scale * scale + (1 - beta) * sums.D_squares) * mean;
+    const double scale = is_due ? nearest_power(fmax(content, static_cast<double>(sums.D_largest))) : old;
+    const double shrink = !is_due ? 1 : content > 0 ? kept * (old / scale) * (old / scale) : 0;
+    const double D_power = is_due ? operand_power(sums.D_largest) : 0;
+    const double covered = ceil(step / every) * every;
+    const double mean = 1 / (1 - pow(launch.covariance_beta, covered));
+    const double C_trace = (shrink * diagonal.T_squares * scale * scale + (1 - kept) * sums.D_squares) * mean;
     trace += gamma * gamma * C_trace;
     factors.D[index] = static_cast<float>(D_power);
-    factors.mean_alpha[index] = static_cast<float>((1 - beta) / (D_power * D_power * scale * scale));
+    factors.mean_alpha[index] = is_due ? static_cast<float>((1 - kept) / (D_power * D_power * scale * scale)) : 0;
     factors.mean_beta[index] = static_cast<float>(shrink);
     factors.gram_beta[index] = trace > 0 ? static_cast<float>(gamma * gamma * mean * scale * scale / trace) : 0;
     if (applies(launch.apply)) *matrix.C_scale = static_cast<float>(scale);

@@ -28,7 +28,7 @@ struct SignalMatrix {
 struct SignalFactors {
   float *T, *D;                   // operands: powers of two; that of D includes γ
   float *gram_alpha, *gram_beta;  // R = alpha·TᵀT + beta·Ĉ, of trace 1
-  float *mean_alpha, *mean_beta;  // Ĉ ← beta·Ĉ + alpha·DᵀD
+  float *mean_alpha, *mean_beta;  // Ĉ ← beta·Ĉ + alpha·DᵀD; 0 and 1 between refreshes
   float* update;                  // O = update·TQ
 };
 
@@ -44,7 +44,7 @@ struct SignalLaunch {
   Real gradient;
   float momentum;
   bool nesterov, bias_correction, noisy, averaged, maximize;
-  double covariance_beta, damping;
+  double covariance_beta, covariance_every, damping;
   Number gamma;
   const bool* apply;
   const float* grad_scale;

@@ -62,11 +62,12 @@ struct SpectralRule {
   double momentum = 0.95;
   bool nesterov = true;
   bool bias_correction = false;
-  bool noisy = false;          // DᵀD or its average is added to the Gram matrix
-  Number gamma = {};           // γ
-  bool averaged = false;       // the covariance is the average Ĉ
-  double covariance_beta = 0;  // β₂
-  double damping = 0;          // Tikhonov's δ divided by the mean of σ²
+  bool noisy = false;            // DᵀD or its average is added to the Gram matrix
+  Number gamma = {};             // γ
+  bool averaged = false;         // the covariance is the average Ĉ
+  double covariance_beta = 0;    // β₂
+  int64_t covariance_every = 1;  // k: the average is refreshed at the steps 1, 1 + k, 1 + 2k, … of a matrix
+  double damping = 0;            // Tikhonov's δ divided by the mean of σ²
   std::vector<GramStep> steps = {};
   double bound = 1;      // the Gram matrix is divided by bound² and its trace,
   bool by_norm = false;  // or by bound² and its Frobenius norm

@@ -30,6 +30,11 @@ __device__ inline float factor(float value, const float* of, int matrix) {
   return of == nullptr ? value : value * of[matrix];
 }
 
+// Returns true if a product would only write C back: C ← 1·C + 0·P.
+__device__ inline bool leaves_C(const Epilogue& e, int matrix) {
+  return e.writes_C && e.reads_C && factor(e.alpha, e.alpha_of, matrix) == 0 && factor(e.beta, e.beta_of, matrix) == 1;
+}
+
 __device__ inline float to_float(float x) { return x; }
 __device__ inline float to_float(__half x) { return __half2float(x); }
 __device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }

@@ -177,8 +177,7 @@ std::optional<Spectrum> PrismOptions::spectrum(const Tensor& G, const State& sta
 
 std::unique_ptr<KernelRule> PrismOptions::kernel_rule() const {
   const bool averaged = covariance() == CovarianceKind::Ema;
-  if (side() == Side::Both || (!averaged && covariance() != CovarianceKind::Instant) || covariance_every() > 1)
-    return nullptr;
+  if (side() == Side::Both || (!averaged && covariance() != CovarianceKind::Instant)) return nullptr;
   if (averaged && gamma() == 0) return nullptr;
   auto kernel = momentum_kernel(rule(), polar());
   if (kernel == nullptr || gamma() == 0) return kernel;
@@ -189,6 +188,7 @@ std::unique_ptr<KernelRule> PrismOptions::kernel_rule() const {
   spectral.rule.gamma.value = gamma();
   spectral.rule.averaged = averaged;
   spectral.rule.covariance_beta = covariance_beta();
+  spectral.rule.covariance_every = covariance_every();
   return kernel;
 }
 

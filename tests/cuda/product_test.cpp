@@ -154,8 +154,19 @@ TEST_P(Products, AddAMatrixAndAMultipleOfTheIdentity) {
   }
 }
 
+// Ĉ ← beta·Ĉ + alpha·DᵀD. With 0 and 1 a matrix stays: one of two, or both.
 TEST_P(Products, UpdateAFloat32MatrixInPlace) {
+  struct Factors {
+    int n;
+    std::vector<float> alphas, betas;
+  };
+  std::vector<Factors> cases;
   for (const int n : {1, 65, 129, 300}) {
+    cases.push_back({n, {0.5f, 2}, {0.25f, -1}});
+    cases.push_back({n, {0, 2}, {1, -1}});
+    cases.push_back({n, {0, 0}, {1, 1}});
+  }
+  for (const auto& [n, alphas, betas] : cases) {
     const int k = 40;
     const Stack D(2, k, n, 1);
     const Stack old(2, n, n, 2, true);
@@ -166,7 +177,6 @@ TEST_P(Products, UpdateAFloat32MatrixInPlace) {
       }
     }
     const DeviceArray<float> C(values);
-    const std::vector<float> alphas = {0.5f, 2}, betas = {0.25f, -1};
     const DeviceArray<float> alpha(alphas), beta(betas);
     Product product{.count = 2, .rows = n, .columns = n, .A_down = true, .B_down = true, .symmetric = true};
     product.terms[0] = {D.operand(), D.operand(), k};

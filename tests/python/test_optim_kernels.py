@@ -177,6 +177,32 @@ def test_a_parameter_without_gradient_stays_as_it_is():
     assert (optimizer.state[params[2]]["momentum"] != 0).all()
 
 
+def test_every_matrix_refreshes_its_covariance_by_its_own_count():
+    """One of two equal shapes misses the gradient of step 2, so that its refreshes come a step later."""
+
+    def states(device):
+        make = torch.Generator().manual_seed(0)
+        params = [torch.nn.Parameter(torch.randn(96, 64, generator=make).to(device)) for _ in range(2)]
+        optimizer = prism_optim.Prism(params, lr=0.02, covariance="ema", covariance_beta=0.9, covariance_every=3)
+        seen = []
+        for step in range(1, 8):
+            for i, p in enumerate(params):
+                p.grad = None if (i, step) == (1, 2) else torch.randn(96, 64, generator=make).to(device)
+            optimizer.step()
+            seen += [optimizer.state[p]["covariance"].clone().cpu() for p in params]
+            seen += [p.detach().clone().cpu() for p in params]
+        return seen
+
+    there, here = states("cuda"), states("cpu")
+    for actual, expected in zip(there, here, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=2e-3, atol=2e-3)
+    covariances = [there[4 * step : 4 * step + 2] for step in range(7)]
+    for i, refreshes in enumerate([{4, 7}, {5}]):  # after the first, at step 1
+        for step in range(2, 8):
+            stays = torch.equal(covariances[step - 1][i], covariances[step - 2][i])
+            assert stays == (step not in refreshes), (i, step)
+
+
 # Not captured: the smaller form of a long left side, and what has no kernels.
 NOT_CAPTURED = {"prism-left", "prism-long", "prism-rows", "prism-fixed_norm", "muon-rows", "tikhonov-absolute"}
 CAPTURED = [name for name in OPTIONS if name not in NOT_CAPTURED]
