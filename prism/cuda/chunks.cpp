@@ -93,7 +93,7 @@ T* Layout::take(int64_t size) {
   return reinterpret_cast<T*>(here);
 }
 
-Layout::Layout(const Chunk& chunk, bool noisy, void* scratch) : memory_(static_cast<char*>(scratch)) {
+Layout::Layout(const Chunk& chunk, const SpectralRule& rule, void* scratch) : memory_(static_cast<char*>(scratch)) {
   for (const auto& segment : chunk) {
     const auto& stack = *segment.stack;
     const auto count = static_cast<int64_t>(segment.count);
@@ -101,13 +101,15 @@ Layout::Layout(const Chunk& chunk, bool noisy, void* scratch) : memory_(static_c
     if (stack.stacked) {
       D.push_back(memory_ == nullptr ? nullptr : T.back() + stack.m * pitch_of(stack.n));
     } else {
-      D.push_back(noisy ? take<__half>(operand_bytes(stack) * count) : nullptr);
+      D.push_back(rule.noisy ? take<__half>(operand_bytes(stack) * count) : nullptr);
     }
+    if (rule.rescales()) O.push_back(take<__half>(operand_bytes(stack) * count));
     const int64_t k = gram_side(stack);
     place.push_back(sides[k]);
     sides[k] += static_cast<int>(count);
     matrices += static_cast<int>(count);
     blocks += static_cast<int>(count) * signal_blocks(stack);
+    rows += static_cast<int>(count * stack.m);
   }
   int first = 0;
   int64_t square_blocks = 0;
@@ -124,6 +126,10 @@ Layout::Layout(const Chunk& chunk, bool noisy, void* scratch) : memory_(static_c
                         &factors.mean_beta, &factors.update, &powers[0], &powers[1]}) {
     *array = take<float>(matrices * static_cast<int64_t>(sizeof(float)));
   }
+  if (!rule.rescales()) return;
+  row_squares = take<float>(rows * static_cast<int64_t>(sizeof(float)));
+  row_factors = take<float>(rows * static_cast<int64_t>(sizeof(float)));
+  norm_factors = take<float>(matrices * static_cast<int64_t>(sizeof(float)));
 }
 
 }  // namespace prism::cuda

@@ -30,7 +30,7 @@ std::vector<Chunk> make_chunks(const std::vector<MatrixStack>& stacks, int proce
 // The layout of a chunk's scratch memory. Without memory it only computes the size.
 class Layout {
  public:
-  Layout(const Chunk& chunk, bool noisy, void* scratch);
+  Layout(const Chunk& chunk, const SpectralRule& rule, void* scratch);
 
   Operand operand(const Chunk& chunk, size_t s, const std::vector<__half*>& of) const {
     const auto& stack = *chunk[s].stack;
@@ -44,15 +44,17 @@ class Layout {
   __half* writable(int64_t k, int b, int first = 0) const { return const_cast<__half*>(buffer(k, b, first).data); }
 
   std::vector<__half*> T, D;        // of each segment
+  std::vector<__half*> O;           // of each segment, if updates are rescaled
   std::vector<int> place;           // index of each segment's first matrix among those of its Gram side
   std::map<int64_t, int> sides;     // Gram side → matrices
   std::map<int64_t, int> first_of;  // Gram side → index of its first matrix in `powers`
   std::map<int64_t, std::vector<__half*>> buffers;
-  int matrices = 0, blocks = 0;
+  int matrices = 0, blocks = 0, rows = 0;
   Measure* measures = nullptr;
   SignalFactors factors{};
   double* squares = nullptr;
   float* powers[2] = {};  // the factor missing in the iteration's A, and its square
+  float *row_squares = nullptr, *row_factors = nullptr, *norm_factors = nullptr;  // of rescaled updates
   int64_t bytes = 0;
 
  private:

@@ -7,9 +7,6 @@
 namespace prism::cuda {
 namespace {
 
-// The factor of an update held in fp16. Its singular values are near 1 or below, so there is room on both sides.
-constexpr float kHeld = 1024;
-
 // Weights are loaded and stored in slices of 64 rows and 32 columns, in two buffers.
 constexpr int kSlices = kColumns / kSlice;
 
@@ -118,7 +115,7 @@ __device__ __forceinline__ void update_part(const Pairs& pairs, int part, const 
 #pragma unroll
       for (int i = 0; i < 8; ++i) u[i] = slice % 2 == 0 ? pairs[16 * s + i] : pairs[16 * s + 8 + i];
     });
-    const float scale = stack.epilogue.scale / kHeld;
+    const float scale = stack.epilogue.scale / kHeldUpdate;
     if (!mapped) return weights.update_directly(u, scale, factors, tile.row0, column0);
     uint8_t* place = shared.strips[group][slice % 2];
     hopper::barrier_wait(&shared.arrived[group][slice % 2], slice / 2 % 2);
@@ -161,7 +158,7 @@ __device__ __forceinline__ void update_tiles(const Parameters<Result::Weights>& 
         [&](int part) { update_part<T>(pairs, part, parameters, finished, factors, shared, group); });
     if (!more) break;
     if (!applied) continue;
-    const float alpha = kHeld * read_factors(stack, tile.matrix).alpha;
+    const float alpha = kHeldUpdate * read_factors(stack, tile.matrix).alpha;
 #pragma unroll
     for (int i = 0; i < 64; ++i) pairs[i] = packed(alpha * sums[2 * i], alpha * sums[2 * i + 1]);
     finished = {tile.stack, tile.matrix, group == 0 ? tile.row[0] : tile.row[1], tile.column};

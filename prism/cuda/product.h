@@ -16,6 +16,9 @@ namespace prism::cuda {
 constexpr int kMaxProducts = 8;    // stacks in one launch
 constexpr int kMaxMatrices = 128;  // matrices of one chunk of a step
 
+// The factor of an update held in fp16. Its singular values are near 1 or below, so there is room on both sides.
+constexpr float kHeldUpdate = 1024;
+
 // A stack of row-major matrices, `pitch` elements from row to row (a multiple of 8) and `stride` from matrix to matrix.
 struct Operand {
   const __half* data = nullptr;

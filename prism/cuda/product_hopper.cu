@@ -218,12 +218,17 @@ cudaError_t run_update(EncodeTensorMap encode, const Product* products, int coun
   return run(products[0].A_down ? weight_kernel<true>(type) : weight_kernel<false>(type), parameters, device, stream);
 }
 
-// Runs left Gram matrices and the iteration, or right Gram matrices.
+// Runs left Gram matrices and the iteration, right Gram matrices, or updates that are stored: T·Q and Qᵀ·T.
 template <Result Kind>
 cudaError_t run_matrices(const Product* products, const Launch& launch, int device, cudaStream_t stream) {
-  if (products[0].A_down != products[0].B_down) return cudaErrorInvalidValue;
-  const Kernel<Kind> kernel =
-      products[0].A_down ? product_kernel<true, true, Kind, void> : product_kernel<false, false, Kind, void>;
+  const bool A_down = products[0].A_down, B_down = products[0].B_down;
+  Kernel<Kind> kernel = A_down ? product_kernel<true, true, Kind, void> : product_kernel<false, false, Kind, void>;
+  if constexpr (Kind == Result::Halves) {
+    if (!A_down && B_down) kernel = product_kernel<false, true, Kind, void>;
+  } else {
+    if (!A_down && B_down) return cudaErrorInvalidValue;
+  }
+  if (A_down && !B_down) return cudaErrorInvalidValue;
   return run(kernel, Parameters<Kind>{launch}, device, stream);
 }
 

@@ -70,7 +70,8 @@ __device__ void update(float sum, const Launch& launch, int matrix, int row, int
   T& W = static_cast<T*>(launch.pointers.W[e.first + matrix])[offset];
   float* master = e.has_master ? launch.pointers.master[e.first + matrix] + offset : nullptr;
   const float u = e.scale * factor(e.alpha, e.alpha_of, matrix) * sum;
-  const float w = updated(master != nullptr ? current_master(*master, W) : to_float(W), u, decay_and_rate(launch.rates));
+  const float w =
+      updated(master != nullptr ? current_master(*master, W) : to_float(W), u, decay_and_rate(launch.rates));
   if (master != nullptr) *master = w;
   W = from_float<T>(w);
 }

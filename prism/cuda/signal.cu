@@ -2,14 +2,13 @@
 // depends on the largest magnitude.
 
 #include "prism/cuda/blocks.cuh"
-#include "prism/cuda/weight_update.cuh"
+#include "prism/cuda/eights.cuh"
 #include "prism/cuda/signal.h"
 
 namespace prism::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kVector = 8;  // elements that a thread takes at a time if rows allow it
 
 // The momentum, the operand T and the innovation D of one element (prism/optim/spectral.h).
 struct Signal {
@@ -47,27 +46,10 @@ __device__ int matrix_of_block(const SignalLaunch& launch, int block) {
   return array_of_block(launch.count, block, [&](int i) { return launch.matrices[i].first_block; });
 }
 
-template <class T, int N>
-struct alignas(sizeof(T) * N) Pack {
-  T x[N];
-};
-
 // Returns true if elements can be taken eight at a time: all pointers are aligned, and rows have multiples of eight.
 template <class T>
 __device__ bool takes_eights(const SignalMatrix& matrix) {
-  const auto aligned = [](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; };
-  return matrix.n % kVector == 0 && aligned(matrix.G) && aligned(matrix.M);
-}
-
-template <class T>
-__device__ void load_eight(float (&values)[kVector], const T* source) {
-  constexpr int kPerLoad = 16 / sizeof(T);
-#pragma unroll
-  for (int i = 0; i < kVector; i += kPerLoad) {
-    const auto pack = *reinterpret_cast<const Pack<T, kPerLoad>*>(source + i);
-#pragma unroll
-    for (int j = 0; j < kPerLoad; ++j) values[i + j] = to_float(pack.x[j]);
-  }
+  return matrix.n % kVector == 0 && is_aligned(matrix.G) && is_aligned(matrix.M);
 }
 
 struct Tally {
@@ -183,18 +165,6 @@ __global__ void __launch_bounds__(kThreads) factor_kernel(const __grid_constant_
   factors.T[index] = static_cast<float>(T_power);
   factors.gram_alpha[index] = trace > 0 ? static_cast<float>(1 / (trace * T_power * T_power)) : 0;
   factors.update[index] = trace > 0 ? static_cast<float>(1 / (sqrt(trace) * T_power)) : 0;
-}
-
-template <class T>
-__device__ void store_eight(T* target, const float (&values)[kVector]) {
-  constexpr int kPerStore = 16 / sizeof(T);
-#pragma unroll
-  for (int i = 0; i < kVector; i += kPerStore) {
-    Pack<T, kPerStore> pack;
-#pragma unroll
-    for (int j = 0; j < kPerStore; ++j) pack.x[j] = from_float<T>(values[i + j]);
-    *reinterpret_cast<Pack<T, kPerStore>*>(target + i) = pack;
-  }
 }
 
 template <class T>

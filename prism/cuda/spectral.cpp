@@ -9,6 +9,7 @@
 #include "prism/cuda/chunks.h"
 #include "prism/cuda/norm.h"
 #include "prism/cuda/product.h"
+#include "prism/cuda/rescale.h"
 
 namespace prism::cuda {
 namespace {
@@ -177,7 +178,8 @@ std::vector<Product> iteration_products(const SpectralRule& rule, const Iteratio
   return products;
 }
 
-// W ← (1 − lr·λ)W − lr·scale·TQ/(bound·√trace), or √norm. From the left: QᵀT; for a stack: the first m rows of QᵀS.
+// W ← (1 − lr·λ)W − lr·scale·O for O = TQ/(bound·√trace), or √norm. From the left: QᵀT; for a stack: the first m rows of
+// QᵀS. If the update is rescaled, O is stored instead.
 std::vector<Product> update_products(const SpectralRule& rule, const Chunk& chunk, const Layout& layout,
                                      const Iteration& iteration) {
   return for_segments(chunk, [&](size_t s, const MatrixStack& stack, int first) {
@@ -187,7 +189,16 @@ std::vector<Product> update_products(const SpectralRule& rule, const Chunk& chun
     Product product{
         .rows = static_cast<int>(stack.m), .columns = static_cast<int>(stack.n), .A_down = before, .B_down = true};
     product.terms[0] = {before ? Q : T, before ? T : Q, static_cast<int>(gram_side(stack))};
-    product.epilogue = {.alpha = static_cast<float>(1 / (iteration.Q_scale * rule.bound)),
+    const double alpha = 1 / (iteration.Q_scale * rule.bound);
+    if (rule.rescales()) {
+      product.epilogue = {.alpha = static_cast<float>(kHeldUpdate * alpha),
+                          .alpha_of = layout.factors.update + first,
+                          .high = layout.O[s],
+                          .pitch = pitch_of(stack.n),
+                          .stride = stack.m * pitch_of(stack.n)};
+      return product;
+    }
+    product.epilogue = {.alpha = static_cast<float>(alpha),
                         .alpha_of = layout.factors.update + first,
                         .weights = true,
                         .scale = static_cast<float>(stack.scale),
@@ -195,6 +206,37 @@ std::vector<Product> update_products(const SpectralRule& rule, const Chunk& chun
                         .has_master = !stack.master.empty()};
     return product;
   });
+}
+
+// Writes the stored updates of a chunk to its weights.
+RescaleLaunch rescale_launch(const SpectralRule& rule, const Chunk& chunk, const Layout& layout, const Rates& rates) {
+  RescaleLaunch launch{.row_beta = static_cast<float>(rule.row_beta),
+                       .fixed_norm = rule.fixed_norm,
+                       .rates = rates,
+                       .squares = layout.row_squares,
+                       .row_factors = layout.row_factors,
+                       .factors = layout.norm_factors};
+  for (size_t s = 0; s < chunk.size(); ++s) {
+    const auto& stack = *chunk[s].stack;
+    const int pitch = pitch_of(stack.n);
+    for (size_t i = 0; i < chunk[s].count; ++i) {
+      const size_t b = chunk[s].first + i;
+      launch.matrices[launch.count++] = {.O = layout.O[s] + static_cast<int64_t>(i) * stack.m * pitch,
+                                         .W = stack.W[b],
+                                         .master = at_or_null(stack.master, b),
+                                         .v = at_or_null(stack.row_moment, b),
+                                         .weight = stack.weight,
+                                         .scale = static_cast<float>(stack.scale),
+                                         .m = static_cast<int>(stack.m),
+                                         .n = static_cast<int>(stack.n),
+                                         .pitch = pitch,
+                                         .first_row = launch.rows,
+                                         .first_block = launch.blocks};
+      launch.rows += static_cast<int>(stack.m);
+      launch.blocks += rescale_blocks(stack.m, stack.n);
+    }
+  }
+  return launch;
 }
 
 Pointers pointers_of(const Chunk& chunk, bool weights) {
@@ -233,7 +275,7 @@ class ChunkStep {
             cudaStream_t stream)
       : rule_(rule),
         chunk_(chunk),
-        layout_(chunk, rule.noisy, scratch),
+        layout_(chunk, rule, scratch),
         iteration_(iteration_for(rule)),
         signal_(signal_launch(rule, scalars, chunk, layout_)),
         rates_{scalars.lr, scalars.apply, static_cast<float>(scalars.weight_decay)},
@@ -255,8 +297,11 @@ class ChunkStep {
     for (const auto& product : iteration_.products) multiply(iteration_products(rule_, product, layout_), covariances_);
   }
 
-  // W ← (1 − lr·λ)W − lr·scale·TQ: the update is the last product, written as it is formed.
-  void write() { multiply(update_products(rule_, chunk_, layout_, iteration_), pointers_of(chunk_, /*weights=*/true)); }
+  // W ← (1 − lr·λ)W − lr·scale·TQ: the update is the last product, written as it is formed, or stored and rescaled.
+  void write() {
+    multiply(update_products(rule_, chunk_, layout_, iteration_), pointers_of(chunk_, /*weights=*/true));
+    if (rule_.rescales()) then([&] { return launch_rescale(rescale_launch(rule_, chunk_, layout_, rates_), stream_); });
+  }
 
   cudaError_t error() const { return error_; }
 
@@ -297,7 +342,7 @@ int spectral_step(const SpectralRule& rule, const StepScalars& scalars, const st
   if (error != cudaSuccess) return error;
   const auto chunks = make_chunks(stacks, processors);
   int64_t bytes = 0;
-  for (const auto& chunk : chunks) bytes = std::max(bytes, Layout(chunk, rule.noisy, nullptr).bytes);
+  for (const auto& chunk : chunks) bytes = std::max(bytes, Layout(chunk, rule, nullptr).bytes);
   void* scratch = allocate(static_cast<size_t>(bytes));
   error = launch_count(counters.data(), static_cast<int>(counters.size()), scalars.apply, cuda_stream);
   for (const auto& chunk : chunks) {

@@ -47,6 +47,7 @@ struct MatrixStack {
   std::vector<float*> C = {};                   // B averaged covariances, (k, k) for Gram matrices (k, k), or empty
   std::vector<float*> C_scale = {};             // B
   std::vector<const float*> gamma_factor = {};  // B factors of γ on the device, or empty
+  std::vector<float*> row_moment = {};          // B running means of the squares of the update's m rows, or empty
   double scale = 1;                             // of the update
 };
 
@@ -69,8 +70,13 @@ struct SpectralRule {
   int64_t covariance_every = 1;  // k: the average is refreshed at the steps 1, 1 + k, 1 + 2k, … of a matrix
   double damping = 0;            // Tikhonov's δ divided by the mean of σ²
   std::vector<GramStep> steps = {};
-  double bound = 1;      // the Gram matrix is divided by bound² and its trace,
-  bool by_norm = false;  // or by bound² and its Frobenius norm
+  double bound = 1;              // the Gram matrix is divided by bound² and its trace,
+  bool by_norm = false;          // or by bound² and its Frobenius norm
+  bool normalizes_rows = false;  // rows of the update are divided by the roots of their running mean squares
+  double row_beta = 0;           // β₂ of these means
+  bool fixed_norm = false;       // the update is scaled to the Frobenius norm √min(m, n)
+
+  bool rescales() const { return normalizes_rows || fixed_norm; }
 };
 
 // Returns true if this device runs these kernels: compute capability 8.0 or more.

@@ -110,6 +110,7 @@ cuda::MatrixStack stack_of(const Bucket& bucket, const std::vector<Entry>& entri
         stack.C.push_back(floats(state["covariance"], index * k * k));
         stack.C_scale.push_back(floats(state["covariance_scale"], index));
       }
+      if (state["row_moment"].defined()) stack.row_moment.push_back(floats(state["row_moment"], index * m));
       if (gamma.defined()) stack.gamma_factor.push_back(floats(gamma, entry.index));
     }
   }

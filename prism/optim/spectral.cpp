@@ -68,12 +68,15 @@ Tensor finished(Tensor O, MomentumState& state, const Momentum& momentum) {
 }
 
 std::unique_ptr<KernelRule> momentum_kernel(const Momentum& momentum, const PolarOptions& polar) {
-  if (polar.solver != Solver::Gram || momentum.normalize != Normalize::None || momentum.fixed_norm) return nullptr;
+  if (polar.solver != Solver::Gram) return nullptr;
   cuda::SpectralRule rule{.momentum = momentum.beta,
                           .nesterov = momentum.nesterov,
                           .bias_correction = momentum.bias_correction,
                           .bound = polar.coefficients.bound(),
-                          .by_norm = polar.coefficients.norm() == Norm::Schatten4};
+                          .by_norm = polar.coefficients.norm() == Norm::Schatten4,
+                          .normalizes_rows = momentum.normalize == Normalize::Rows,
+                          .row_beta = momentum.row_beta,
+                          .fixed_norm = momentum.fixed_norm};
   for (const auto& step : gram_steps(polar.coefficients)) {
     if (step.c.size() != 3 && step.c.size() != 5) return nullptr;
     rule.steps.push_back({step.c, step.centered, step.split});

@@ -44,8 +44,6 @@ TEST(Messages, RefuseImpossibleOptions) {
       {"prism", {{"capturable", true}, {"covariance", "sketch"}}, "prism: capturable is for adamw"},
       {"prism", {{"capturable", true}, {"covariance", "subspace"}}, "prism: capturable is for adamw"},
       {"muon", {{"capturable", true}, {"solver", "exact"}}, "muon: capturable is for adamw"},
-      {"muon", {{"capturable", true}, {"normalize", "rows"}}, "muon: capturable is for adamw"},
-      {"prism", {{"capturable", true}, {"fixed_norm", true}}, "prism: capturable is for adamw"},
       {"tikhonovmuon", {{"capturable", true}, {"damping_absolute", 1}}, "tikhonovmuon: capturable is for adamw"},
       {"prism", {{"covariance", "ema"}, {"covariance_every", 0}}, "prism: covariance_every must be 1 or more, got 0"},
       {"prism",
