@@ -1,6 +1,7 @@
 """The drivers of `make endure`, for a few seconds each: they run to their end, and they notice what they look for."""
 
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 ENDURE = program.ROOT / "tests/endure"
 sys.path.insert(0, str(ENDURE))
 import harness  # noqa: E402
+import soak  # noqa: E402
 
 
 @pytest.mark.parametrize("name, count", [("kills", 12), ("faults", 5), ("flips", 300)])
@@ -59,3 +61,20 @@ def test_two_runs_that_differ_are_told_apart(whole, tmp_path, name):
     assert harness.whole_differences(whole, other) == [] and harness.leftovers(other) == []
     CHANGES[name](other)
     assert harness.whole_differences(whole, other) == [name]
+
+
+def samples(steps, size):
+    """Seven samples of each step, of memory that changes from step to step as an allocator's does."""
+    generator = random.Random(1)
+    return [(step, value) for step in range(steps) for value in [size(step) + generator.expovariate(1 / 3e6)] for _ in range(7)]
+
+
+@pytest.mark.parametrize("leak", [0, 3000])  # bytes a step
+def test_a_soak_sees_a_leak_and_not_what_the_allocator_keeps(leak):
+    first, last, growth = soak.growth(samples(737, lambda step: 88e6 + leak * step), 200)
+    assert (growth > soak.TOLERANCE) == (leak > 0), (first, last)
+
+
+def test_a_soak_does_not_judge_a_life_of_fewer_than_two_cycles():
+    assert soak.growth(samples(399, lambda step: 88e6), 200) is None
+    assert soak.growth([(step, None) for step in range(1000)], 200) is None
