@@ -6,7 +6,7 @@
 
 namespace prism::report {
 
-// The files of prism/report/assets, in the order in which CMakeLists.txt lists them.
+// Returns the files of prism/report/assets, in the order of CMakeLists.txt.
 std::span<const io::EmbeddedFile> assets();
 
 }  // namespace prism::report

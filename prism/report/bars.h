@@ -6,11 +6,11 @@
 
 namespace prism::report {
 
-// A self-contained page of horizontal bars in groups, each group with a scale of its own and its shortest bar first.
+// A self-contained page of horizontal bars in groups. Each group has its own scale and starts with its shortest bar.
 struct Bar {
   std::string name;
   double value = 0;
-  bool marked = false;  // in color
+  bool marked = false;  // drawn in color; other bars are gray
 };
 struct BarGroup {
   std::string name, detail;

@@ -22,10 +22,10 @@ using Place = io::JsonPlace;
 
 void expect_length(size_t length, size_t expected, const Place& place) {
   if (length == expected) return;
-  place.refuse(fmt::format("expected {} numbers like the lists beside it, got {}", expected, length));
+  place.refuse(fmt::format("expected {} numbers, as in the lists beside it, got {}", expected, length));
 }
 
-// A list that is empty is left out.
+// An empty list is valid: the page leaves it out.
 void expect_length_if_any(const auto& list, size_t expected, const Place& place) {
   if (!list.empty()) expect_length(list.size(), expected, place);
 }
@@ -48,7 +48,7 @@ void check(const LossCurve& curve, const Place& place) {
 }
 
 void check(const PageRun& run, const Place& place) {
-  if (!(run.lr >= 0)) place.at("lr").refuse("a number from 0 on", run.lr);
+  if (!(run.lr >= 0)) place.at("lr").refuse("0 or more", run.lr);
   check(run.train, place.at("train"));
   check(run.val, place.at("val"));
   expect_ascending(run.norms.step, place.at("norms").at("step"));
@@ -63,16 +63,16 @@ void check(const PageRun& run, const Place& place) {
   }
 }
 
-// Every id that is spoken of belongs to one optimizer.
+// Checks that ids of optimizers are unique and that every other id is one of them.
 void check_ids(const PageDocument& document, const Place& root) {
   std::set<std::string> ids;
   for (const auto& optimizer : document.optimizers) {
     if (!ids.insert(optimizer.id).second)
-      root.at("optimizers").refuse(fmt::format("two have the id {}", io::quote(optimizer.id)));
+      root.at("optimizers").refuse(fmt::format("two optimizers have the id {}", io::quote(optimizer.id)));
   }
   const auto expect_known = [&](const std::string& id, const Place& place) {
     if (ids.contains(id)) return;
-    place.refuse(fmt::format("no optimizer has the id {}; there are {}", io::quote(id),
+    place.refuse(fmt::format("no optimizer has the id {}; known ids: {}", io::quote(id),
                              ids.empty() ? "none" : fmt::format("{}", fmt::join(ids, ", "))));
   };
   const auto expect_all_known = [&](const auto& list, const Place& place) {

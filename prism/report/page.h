@@ -11,23 +11,23 @@
 
 namespace prism::report {
 
-// One self-contained HTML page for a comparison, a training run or an inspection: the scripts and styles of
-// prism/report/assets, and a PageDocument as JSON with everything the page shows. The page computes no statistics; it
-// only smooths the training loss as the reader chooses.
+// One self-contained HTML page for a comparison, a training run or an inspection. It holds the scripts and styles of
+// prism/report/assets and, as JSON, a PageDocument with everything it shows. The page computes no statistics; it only
+// smooths the training loss as the reader chooses.
 //
-// What is empty is not shown, nor what depends on it. A number that is not known or not finite is NaN, null in JSON.
-// Times are in seconds or, with _ms, milliseconds, memory is in bytes, a loss is the mean cross-entropy in nats.
+// The page leaves out what is empty and what depends on it. An unknown or non-finite number is NaN, null in JSON. Times
+// are in seconds, or milliseconds in names with _ms, memory is in bytes, a loss is the mean cross-entropy in nats.
 
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 enum class PageKind { Compare, Train, Inspect };
-enum class Tone { Plain, Headline, Caution };  // a page has one headline, set large
-enum class Edge { None, Low, High };           // the best rate is the first or the last of its grid
+enum class Tone { Plain, Headline, Caution };  // a page has one headline, in large type
+enum class Edge { None, Low, High };           // Low, High: the best rate is the lowest or the highest of its grid
 enum class RunStatus {
   Running,
   Finished,
-  Interrupted,  // saved, can be resumed
-  Diverged,  // the guard stopped it (train.max_skips non-finite steps in a row), or the loss at the end is not finite
+  Interrupted,  // saved; can be resumed
+  Diverged,     // stopped by the guard (train.max_skips non-finite steps in a row), or the final loss is not finite
 };
 
 constexpr std::array<const char*, 3> words(PageKind) { return {"compare", "train", "inspect"}; }
@@ -37,7 +37,7 @@ constexpr std::array<const char*, 4> words(RunStatus) { return {"running", "fini
 constexpr const char* word(RunStatus status) { return words(status)[static_cast<size_t>(status)]; }
 
 struct Sentence {
-  std::string text;  // **words** are set bold
+  std::string text;  // **words** are bold
   Tone tone = Tone::Plain;
 };
 
@@ -52,7 +52,7 @@ struct SweepRun {
 
 struct ToleratedRates {
   double low = 0, high = 0;
-  bool low_open = false, high_open = false;  // it reaches the end of the grid
+  bool low_open = false, high_open = false;  // the range reaches that end of the grid
 };
 
 struct SeedLoss {
@@ -62,7 +62,7 @@ struct SeedLoss {
 
 struct MeanLoss {
   double mean = kUnknown;
-  std::optional<double> low = {}, high = {};  // the interval
+  std::optional<double> low = {}, high = {};  // confidence interval
 };
 
 struct FinalLoss : MeanLoss {
@@ -71,29 +71,29 @@ struct FinalLoss : MeanLoss {
 
 struct PageMemory {
   std::optional<int64_t> weights = {}, gradients = {}, optimizer = {}, peak = {};
-  std::string of = {};  // "device" or "host"
+  std::string of = {};  // whose peak it is: "device" or "host"
 };
 
 struct PageOptimizer {
   std::string id, label = {};
-  std::string detail = {};           // its settings in a few words
+  std::string detail = {};           // main settings in a few words
   std::vector<SweepRun> sweep = {};  // the first seed at each rate
   std::optional<double> best_lr = {};
   Edge edge = Edge::None;
   std::optional<ToleratedRates> tolerance = {};
   std::optional<FinalLoss> final = {};                                      // held-out loss at the best rate
-  std::optional<MeanLoss> difference = {};                                  // paired, its loss minus the baseline's
-  std::optional<double> tokens_to_baseline = {}, seconds_to_baseline = {};  // to its final loss; NaN: never reached
-  std::optional<double> tokens_speedup = {}, seconds_speedup = {};          // the baseline's own number divided by that
-  std::optional<double> step_ms = {}, optimizer_ms = {};  // median step, and the optimizer's part of it
+  std::optional<MeanLoss> difference = {};                                  // its minus the baseline's, paired by seed
+  std::optional<double> tokens_to_baseline = {}, seconds_to_baseline = {};  // until the baseline's loss; NaN: never
+  std::optional<double> tokens_speedup = {}, seconds_speedup = {};          // the baseline's number divided by its own
+  std::optional<double> step_ms = {}, optimizer_ms = {};  // median step and the optimizer's part of it
   std::optional<PageMemory> memory = {};
 };
 
-// Lists of equal length, steps ascending.
+// Lists of equal length, or empty; steps ascend.
 struct LossCurve {
   std::vector<int64_t> step = {}, tokens = {};
   std::vector<double> seconds = {}, loss = {};
-  std::vector<double> low = {}, high = {};  // the extremes where a point stands for several steps
+  std::vector<double> low = {}, high = {};  // extremes, if a point stands for several steps
   bool empty() const { return step.empty(); }
 };
 
@@ -103,7 +103,7 @@ struct NormCurve {
   bool empty() const { return step.empty(); }
 };
 
-// A matrix at one recorded step.
+// The spectra of one matrix at one recorded step.
 struct Spectrum {
   int64_t step = 0;
   std::string matrix = {};                                   // name of the parameter
@@ -119,11 +119,11 @@ struct PageRun {
   double lr = 0;
   int64_t seed = 0;
   RunStatus status = RunStatus::Finished;
-  bool best = false;                         // at the optimizer's best rate, so shown at first
-  std::optional<int64_t> stopped_step = {};  // of a run that stopped early
+  bool best = false;                         // at the optimizer's best rate; shown by default
+  std::optional<int64_t> stopped_step = {};  // the last step of a run that stopped early
   std::optional<double> loss = {}, val_loss = {}, seconds = {};
   std::string folder = {};
-  LossCurve train = {}, val = {};  // val: of the held-out loss
+  LossCurve train = {}, val = {};  // val: held-out loss
   NormCurve norms = {};
   std::vector<Spectrum> spectra = {};
 };
@@ -135,12 +135,12 @@ struct RoutingRow {
 };
 
 struct PageRouting {
-  std::string optimizer;  // id of the optimizer whose runs are routed so
+  std::string optimizer;  // id of the optimizer whose runs have this routing
   std::vector<RoutingRow> rows = {};
 };
 
 struct Sample {
-  std::string optimizer, prompt, text;  // what the model of the optimizer with that id generated
+  std::string optimizer, prompt, text;  // id of the optimizer; prompt and generated text
 };
 
 struct Facts {
@@ -166,12 +166,12 @@ struct Published {
 struct PageDocument {
   PageKind kind = PageKind::Train;
   std::string title = {};
-  std::string program = {}, created = {};      // name and version, date and time; `write` fills in what is empty
-  std::vector<Sentence> summary = {};          // shown first, in this order: who won, by how much, how sure
-  std::vector<Highlight> highlights = {};      // at most four figures shown large
+  std::string program = {}, created = {};      // name and version, date and time; `write` sets them if empty
+  std::vector<Sentence> summary = {};          // shown first, in this order
+  std::vector<Highlight> highlights = {};      // at most four numbers in large type
   std::string baseline = {};                   // id of the optimizer that the others are compared with
-  std::optional<double> tolerance = {};        // the loss within which a rate counts as tolerated
-  std::optional<double> confidence = {};       // of all intervals
+  std::optional<double> tolerance = {};        // a rate is tolerated if its loss is within this of the best
+  std::optional<double> confidence = {};       // level of all intervals
   std::vector<PageOptimizer> optimizers = {};  // in the order of tables and legends
   std::vector<PageRun> runs = {};
   Published published = {};
@@ -179,12 +179,14 @@ struct PageDocument {
   std::vector<Sample> samples = {};
   std::vector<Facts> facts = {};  // machine, corpus, checks of equal start and data
   std::string config = {};
-  std::string command = {};  // that makes all this again
+  std::string command = {};  // the command that produces the page
 };
 
-// Long data are thinned (prism/report/thin.h) before they enter the page. Throws prism::Error that names the place where
-// lists differ in length, steps do not ascend, a rate is below 0 or an id is unknown: "report: runs[3].train.loss: …".
+// Returns the page, with long lists thinned (prism/report/thin.h). If lists differ in length, steps do not ascend, a
+// rate is negative or an id is unknown, throws prism::Error that names the place: "report: runs[3].train.loss: …".
 std::string html(PageDocument document);
-void write(PageDocument document, const std::filesystem::path& file);  // an old page stays until the new one is whole
+
+// Writes the page. An existing file is replaced only once the new page is complete.
+void write(PageDocument document, const std::filesystem::path& file);
 
 }  // namespace prism::report

@@ -4,7 +4,8 @@
 
 namespace prism::report {
 
-// The fields of a page's document by their names in JSON, for prism/io/json_fields.h. The scripts read them by these.
+// Lists the fields of a PageDocument with their JSON names, for prism/io/json_fields.h. The page's scripts use the same
+// names.
 
 void fields(auto& json, Sentence& s) { json("text", s.text)("tone?", s.tone); }
 void fields(auto& json, Highlight& h) { json("value", h.value)("label", h.label); }

@@ -6,8 +6,8 @@
 
 namespace prism::report {
 
-// Builds one message in protobuf's wire format: each field is a varint key (number·8 + wire type) and its value. A
-// field left out has its default, and fields may come in any order.
+// Builds one message in protobuf's wire format: each field is a varint key (number·8 + wire type) and its value.
+// Fields may come in any order; an omitted field has its default value.
 class ProtobufMessage {
  public:
   ProtobufMessage& integer(int number, int64_t value);         // int64, int32 and enum fields
@@ -25,7 +25,7 @@ class ProtobufMessage {
   std::string encoded_;
 };
 
-// Appends the value's bytes, lowest first.
+// Appends the low `bytes` bytes of the value, least significant first.
 void append_little_endian(std::string& text, uint64_t value, int bytes);
 
 }  // namespace prism::report

@@ -6,6 +6,7 @@
 #include "prism/report/assets.h"
 
 namespace prism::report {
+namespace {
 
 std::string_view asset(std::string_view name) {
   const auto all = assets();
@@ -14,23 +15,11 @@ std::string_view asset(std::string_view name) {
   return found->bytes;
 }
 
+}  // namespace
+
 std::string escaped_html(std::string_view text) {
   std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      default:
-        result += c;
-    }
-  }
+  for (const char c : text) result += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : std::string(1, c);
   return result;
 }
 

@@ -7,18 +7,17 @@
 
 namespace prism::report {
 
-// The bytes of a file of prism/report/assets.
-std::string_view asset(std::string_view name);
-
-// The asset with each {{name}} replaced, in one pass: what is put in is not looked at again.
+// Returns the asset with each {{name}} replaced by its value. A {{…}} inside a value is left as it is.
 std::string filled(std::string_view asset_name, const std::map<std::string_view, std::string>& values);
 
+// Returns the text with &, < and > escaped.
 std::string escaped_html(std::string_view text);
 
-// What every page begins with, up to its style: what it may load, its icon and its title.
+// Returns the start of every page: content security policy, icon, title and style.
 std::string page_head(std::string_view title);
 
-// JSON inside a script element: only "<" can end the element or open a comment, and JSON has another way to write it.
+// Returns JSON that is safe inside a script element. Only "<" can end the element or open a comment, so it is written
+// as \u003c.
 std::string escaped_json(const nlohmann::json& document);
 
 }  // namespace prism::report

@@ -6,16 +6,16 @@
 
 namespace prism::report {
 
-// Whether the locale (LC_ALL, LC_CTYPE, LANG: the first that is set) writes UTF-8; otherwise plots and tables should be
-// asked for in ASCII.
+// Returns true if the locale (the first of LC_ALL, LC_CTYPE and LANG that is set) uses UTF-8. If it does not, plots and
+// tables should be ASCII.
 bool locale_is_utf8();
 
-// Cells of a terminal that the UTF-8 text takes: none for combining characters, two for wide ones.
+// Returns the number of terminal cells that UTF-8 text takes: none for combining characters, two for wide ones.
 int64_t display_width(std::string_view text);
 
 enum class Align { Left, Right };
 
-// The text with spaces to this width; a longer text stays as it is.
+// Returns the text padded with spaces to `width` cells. Longer text is returned unchanged.
 std::string padded(std::string_view text, int64_t width, Align align = Align::Left);
 
 }  // namespace prism::report

@@ -18,7 +18,7 @@ constexpr std::array kLetters = {'*', 'o', '+', 'x', '#', '@', '%', '&'};
 constexpr std::array kUnicodeLetters = {"●", "○", "▲", "+", "×", "■", "◇", "▽"};
 constexpr std::array kColors = {34, 31, 32, 35, 33, 36, 90, 37};  // ANSI foregrounds
 
-// From a number to its place in [0, 1] between the smallest and the largest, linear or in the logarithm.
+// Maps values to [0, 1], from the smallest to the largest value included, linearly or by logarithm.
 class Axis {
  public:
   explicit Axis(bool log) : log_(log) {}
@@ -51,16 +51,16 @@ struct Point {
   int64_t x, y;
 };
 
-// A grid of cells, each of dots_x × dots_y dots; a cell remembers who drew into it last.
+// A grid of cells, each of dots_x × dots_y dots. A cell remembers the series that drew into it last, its owner.
 class Canvas {
  public:
   Canvas(int64_t columns, int64_t rows, int64_t dots_x, int64_t dots_y)
       : columns_(columns),
+        rows_(rows),
         dots_x_(dots_x),
         dots_y_(dots_y),
         dots_(columns * rows),
-        owner_(columns * rows),
-        rows_(rows) {}
+        owner_(columns * rows) {}
 
   int64_t width() const { return columns_ * dots_x_; }
   int64_t height() const { return rows_ * dots_y_; }
@@ -79,20 +79,19 @@ class Canvas {
     for (int64_t i = 0; i <= steps; ++i) dot(between(from.x, to.x, i), between(from.y, to.y, i), owner);
   }
 
-  // The owner of a cell, if any, and its dots as the low byte of a braille character.
   std::optional<size_t> owner(int64_t column, int64_t row) const {
     const int64_t cell = row * columns_ + column;
     return dots_[cell] == 0 ? std::nullopt : std::optional(owner_[cell]);
   }
+  // Returns the dots of a cell as the low byte of a braille character.
   uint8_t dots(int64_t column, int64_t row) const { return dots_[row * columns_ + column]; }
 
  private:
   static constexpr uint8_t kBraille[4][2] = {{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}};
 
-  int64_t columns_, dots_x_, dots_y_;
+  int64_t columns_, rows_, dots_x_, dots_y_;
   std::vector<uint8_t> dots_;
   std::vector<size_t> owner_;
-  int64_t rows_;
 };
 
 std::string braille(uint8_t dots) {  // U+2800 + dots in UTF-8
@@ -150,7 +149,7 @@ std::string legend(const std::vector<TextSeries>& series, const TextPlotOptions&
   return text;
 }
 
-// Low and high at the ends of the axis, the label between them.
+// Returns the rule of the axis and a line with its lowest value, label and highest value.
 std::string x_axis(const Axis& axis, int64_t columns, int64_t margin, const TextPlotOptions& options) {
   std::string rule(static_cast<size_t>(margin), ' ');
   rule += options.unicode ? "└" : "+";
@@ -164,7 +163,7 @@ std::string x_axis(const Axis& axis, int64_t columns, int64_t margin, const Text
          padded("", space - before - display_width(label)) + high + "\n";
 }
 
-// Numbers beside the first, the middle and the last line.
+// Returns the label of each line: numbers beside the first, the middle and the last, empty elsewhere.
 std::vector<std::string> y_labels(const Axis& axis, int64_t height) {
   std::vector<std::string> labels(static_cast<size_t>(height));
   for (const int64_t part : {0, 1, 2}) {
@@ -182,7 +181,7 @@ void check(const std::vector<TextSeries>& series, const TextPlotOptions& options
   for (const auto& one : series) {
     if (one.x.empty() || one.x.size() == one.y.size()) continue;
     throw std::invalid_argument(
-        fmt::format("line_plot: '{}' has {} x and {} y", one.label, one.x.size(), one.y.size()));
+        fmt::format("line_plot: '{}': expected as many x as y, got {} and {}", one.label, one.x.size(), one.y.size()));
   }
 }
 

@@ -7,7 +7,7 @@
 
 namespace prism::report {
 
-// Columns for a terminal, aligned by the cells that the text takes:
+// A table for a terminal, with columns aligned by display width:
 //
 //   optimizer  best lr  held-out loss
 //   ─────────  ───────  ─────────────
@@ -20,15 +20,15 @@ class TextTable {
   struct Column {
     std::string title;
     Align align = Align::Left;
-    int rank = 0;  // where the table is too wide, columns of the highest rank are left out first; 0: never
+    int rank = 0;  // in a table that is too wide, the highest rank is left out first; 0: never
   };
 
   explicit TextTable(std::vector<Column> columns);
 
-  void row(std::vector<std::string> cells);  // one for each column, or std::invalid_argument
+  void row(std::vector<std::string> cells);  // throws std::invalid_argument unless there is one per column
 
-  // Lines that end in a newline and have no trailing spaces, at most `width` cells wide where columns may be left out
-  // (0: as wide as it is); `unicode` chooses ─ or - for the rule.
+  // Returns lines that end in a newline and have no trailing spaces. Leaves out columns until the table is at most
+  // `width` cells wide (0: no limit) or only rank 0 remains. The rule is made of ─, or of - without `unicode`.
   std::string text(bool unicode = locale_is_utf8(), int64_t width = 0) const;
 
  private:

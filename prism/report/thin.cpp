@@ -9,7 +9,7 @@
 namespace prism::report {
 namespace {
 
-// `count` of 0 … size−1, evenly spread, both ends among them.
+// Returns at most `count` evenly spread indices of 0 … size − 1, including both ends.
 std::vector<size_t> spread(size_t size, size_t count) {
   std::vector<size_t> chosen;
   for (size_t i = 0; i < std::min(size, count); ++i) {
@@ -40,7 +40,8 @@ void round_numbers(Lists&... lists) {
 
 double finite_or_unknown(double value) { return std::isfinite(value) ? value : kUnknown; }
 
-// Mean of `loss` and extremes of `low` and `high`, which are `loss` itself where points were single steps.
+// Merges the points into groups: the mean of `loss` and the extremes of `low` and `high`. Points of single steps have
+// neither, so `loss` takes their place.
 void thin_losses(LossCurve& curve, size_t most_points) {
   const auto& lows = curve.low.empty() ? curve.loss : curve.low;
   const auto& highs = curve.high.empty() ? curve.loss : curve.high;
@@ -67,7 +68,7 @@ void thin_losses(LossCurve& curve, size_t most_points) {
   curve.loss = std::move(mean), curve.low = std::move(low), curve.high = std::move(high);
 }
 
-// Keeps the records whose `key` is among `most` of all keys.
+// Keeps the records whose `key` is one of `most` evenly spread values.
 template <class Key>
 void thin_records(std::vector<Spectrum>& records, Key Spectrum::*key, size_t most) {
   std::set<Key> keys;

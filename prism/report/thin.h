@@ -4,20 +4,20 @@
 
 namespace prism::report {
 
-// How much stays of a run.
+// The most that is kept of a run.
 struct Limits {
-  size_t points = 1000;                              // of a curve
-  size_t steps = 8, matrices = -1, directions = 48;  // of its spectra
+  size_t points = 1000;                              // per curve
+  size_t steps = 8, matrices = -1, directions = 48;  // of the spectra; -1: all
 };
 
-// Shortens the lists of a run for a page, in place. The page does so itself; code that reads many long runs thins each
-// before it reads the next. Thinning twice changes nothing.
-//   train        of more than limits.points points, as many groups of neighbors: `loss` becomes the mean of a group's
-//                finite losses, so that smoothing it is smoothing the run; `low` and `high` keep its smallest and
-//                largest, so that no spike is lost; step, tokens and seconds are those of the group's middle point.
-//   val, norms   every k-th point, the last always.
-//   spectra      evenly spread steps, matrices and directions, the first and the last always.
-// Numbers of all these lists are kept to six significant digits.
+// Shortens the lists of a run in place, for a page. `html` calls it for every run; code that reads many long runs calls
+// it after each to save memory. A second call changes nothing.
+//   train        at most limits.points groups of neighbors. `loss` is the mean of a group's finite losses, so that the
+//                page can smooth it like the run itself. `low` and `high` are the group's smallest and largest loss, so
+//                that no spike is lost. step, tokens and seconds are those of the group's middle point.
+//   val, norms   evenly spread points, including the first and the last
+//   spectra      evenly spread steps, matrices and directions, including the first and the last
+// Reals in these lists are rounded to six significant digits.
 void thin_run(PageRun& run, const Limits& limits = {});
 
 }  // namespace prism::report

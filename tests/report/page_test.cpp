@@ -130,10 +130,10 @@ TEST(Page, NamesThePlaceOfEachMistake) {
     return refusal(document);
   };
   EXPECT_TRUE(contains(broken("/kind", "show"), R"(report: kind: expected one of "compare", "train", "inspect", got)"));
-  EXPECT_TRUE(contains(broken("/runs/0/lr", -1), "report: runs[0].lr: expected a number from 0 on, got"));
+  EXPECT_TRUE(contains(broken("/runs/0/lr", -1), "report: runs[0].lr: expected 0 or more, got"));
   EXPECT_TRUE(contains(broken("/runs/0/status", "failed"), "report: runs[0].status: expected one of"));
   EXPECT_TRUE(contains(broken("/runs/0/train/loss", {1, 2}),
-                       "report: runs[0].train.loss: expected 20 numbers like the lists beside it, got 2"));
+                       "report: runs[0].train.loss: expected 20 numbers, as in the lists beside it, got 2"));
   EXPECT_TRUE(
       contains(broken("/runs/0/train/loss/4", "x"), "report: runs[0].train.loss[4]: expected a number or null"));
   EXPECT_TRUE(
@@ -141,14 +141,14 @@ TEST(Page, NamesThePlaceOfEachMistake) {
   EXPECT_TRUE(contains(broken("/runs/0/learning_rate", 1), "report: runs[0]: unknown key \"learning_rate\""));
   EXPECT_TRUE(contains(broken("/summery", 1), "report: document: unknown key \"summery\""));
   EXPECT_TRUE(contains(broken("/runs/0/optimizer", "soap"),
-                       "report: runs[0].optimizer: no optimizer has the id \"soap\"; there are prism"));
+                       "report: runs[0].optimizer: no optimizer has the id \"soap\"; known ids: prism"));
   const json value = {{"optimizer", "sgd"}, {"lr", 1}, {"paper", "3"}, {"here", "4"}};
   const json published = {{"paper_label", "loss"}, {"here_label", "loss"}, {"values", json::array({value})}};
   EXPECT_TRUE(contains(broken("/published", published),
                        "report: published.values[0].optimizer: no optimizer has the id \"sgd\""));
   EXPECT_TRUE(contains(broken("/baseline", "adamw"), "report: baseline: no optimizer has the id \"adamw\""));
   EXPECT_TRUE(contains(broken("/optimizers/1", {{"id", "prism"}, {"label", "x"}}),
-                       "report: optimizers: two have the id \"prism\""));
+                       "report: optimizers: two optimizers have the id \"prism\""));
   EXPECT_TRUE(contains(broken("/facts", json::array({{{"title", "t"}, {"rows", json::array({{"only"}})}}})),
                        "report: facts[0].rows[0]: expected a name and a value"));
   EXPECT_TRUE(contains(broken("/confidence", 95), "report: confidence: expected a number in (0, 1), got"));

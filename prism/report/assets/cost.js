@@ -1,17 +1,17 @@
-// What a step costs: bars of time and memory, one row per optimizer.
+// Bars of time and memory, one row per optimizer.
 
-// Round numbers of the unit that `most` is written in.
+// Returns round numbers up to `most`, in the unit that `most` is shown in.
 function unitTicks(most, base, width) {
   const unit = base ** Math.floor(Math.log(most) / Math.log(base));
   return linearTicks(0, most / unit, Math.max(2, Math.round(width / 100))).map((tick) => tick * unit);
 }
 
-// rows: { one, total, parts: [{ value, name, own }] }, own parts in the optimizer's color, the others neutral.
+// rows: { one, total, text, parts: [{ name, value, own }] }. Own parts have the optimizer's color, others are gray.
 function drawBars(canvas, rows, {format, label, base}) {
   const {theme, width} = canvas;
   const row = 46;
   const height = rows.length * row + 44;
-  if (!rows.length) return drawNothing(canvas, 'All optimizers are switched off.');
+  if (!rows.length) return drawNothing(canvas, 'All optimizers are hidden.');
   const most = Math.max(...rows.map((one) => one.total));
   const plot = new Plot(
       canvas, {left: 0, top: 0, width: width - 8, height, gutter: 0},
@@ -63,9 +63,9 @@ function timeFigure() {
   });
   return new Figure({
     id: 'step-time',
-    title: 'Time of a step',
-    note: 'Median training step. Colored: the optimizer\'s own share; gray: forward, backward and data.',
-    draw: (canvas) => drawBars(canvas, rows(), {format: formatMilliseconds, label: 'time of a step', base: 1000}),
+    title: 'Time per step',
+    note: 'Median training step. Color: the optimizer. Gray: forward, backward and data.',
+    draw: (canvas) => drawBars(canvas, rows(), {format: formatMilliseconds, label: 'time per step', base: 1000}),
   });
 }
 
@@ -81,7 +81,7 @@ function memoryFigure() {
     const sum = parts.reduce((total, part) => total + part.value, 0);
     const total = Math.max(sum, one.memory.peak ?? 0);
     if (known(one.memory.peak) && total > sum)
-      parts.push({name: parts.length ? 'activations and the rest' : 'peak', value: total - sum});
+      parts.push({name: parts.length ? 'activations and other' : 'peak', value: total - sum});
     const state = known(one.memory.optimizer) ? ` · optimizer state ${formatBytes(one.memory.optimizer)}` : '';
     return {one, total, text: formatBytes(total) + state, parts};
   });
@@ -89,7 +89,7 @@ function memoryFigure() {
     id: 'memory',
     title: 'Memory',
     note:
-        'Peak while training. Colored: the optimizer\'s state; then weights, gradients, and activations with all the rest.',
+        'Peak during training. Color: optimizer state. Gray: weights, gradients, then activations and everything else.',
     draw: (canvas) => drawBars(canvas, rows(), {format: formatBytes, label: 'memory', base: 1024}),
   });
 }

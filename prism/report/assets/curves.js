@@ -1,4 +1,4 @@
-// Losses and norms while training. One set of controls serves all of these figures.
+// Losses and norms during training. These figures share one set of controls.
 
 const curves = {
   x: 'step',
@@ -16,7 +16,7 @@ function chosenRuns() {
   return among.filter((run) => String(run.lr) === curves.runs);
 }
 
-// One line per run: further seeds are thinner, and of several rates the best stands out.
+// Returns one line per run. An optimizer's first line has a label; those of other seeds and rates are thinner and pale.
 function runSeries(canvas, curveOf, points, extra = () => ({})) {
   const chosen = chosenRuns().filter((run) => curveOf(run)?.step.length);
   const seen = new Set();
@@ -28,8 +28,7 @@ function runSeries(canvas, curveOf, points, extra = () => ({})) {
       key: run.optimizer,
       name: runName(run, chosen),
       style: first ? styleOf(run.optimizer, canvas.theme) : {...styleOf(run.optimizer, canvas.theme), dash: null},
-      label: first ? optimizerById.get(run.optimizer).label :
-                     undefined,  // the first of an optimizer is the one that is named
+      label: first ? optimizerById.get(run.optimizer).label : undefined,
       width: first ? 2 : 1,
       opacity: first         ? undefined :
           crowd && !run.best ? 0.35 :
@@ -38,7 +37,7 @@ function runSeries(canvas, curveOf, points, extra = () => ({})) {
       ...(first ? extra(run, curveOf(run)) : {}),
     };
   });
-  return lines.sort((a, b) => Boolean(a.label) - Boolean(b.label));  // the named ones on top
+  return lines.sort((a, b) => Boolean(a.label) - Boolean(b.label));  // labeled lines on top
 }
 
 const abscissa = (curve) => curve[curves.x] ?? curve.step;
@@ -59,8 +58,8 @@ function axes(series, {label, exact, view: v}) {
   return {x, y: {log: v.logY, label: `↑ ${label}`, exact, domain}};
 }
 
-// What happens after the first drop: the losses from 8 % of the run on, cut above their usual range when a run
-// diverges.
+// Returns the range of losses after the first 8 % of the run, without the initial drop. If a run diverges, the range
+// ends a little above the usual losses.
 function endDomain(series, all, [first, last], log) {
   const late =
       series.flatMap((one) => one.points.filter(([x]) => x >= first + 0.08 * (last - first)).map(([, y]) => y));
@@ -71,10 +70,10 @@ function endDomain(series, all, [first, last], log) {
   return [low, Math.min(high, usual + 1.2 * (usual - low))];
 }
 
-// `view` is { x, logX, logY, range }, as the controls have it.
+// `view` is { x, logX, logY, range }; by default, what the controls say.
 function drawCurves(canvas, series, {label, exact, heading, view: v = curves}) {
   const height = Math.round(Math.min(canvas.width > 700 ? 320 : 360, Math.max(250, canvas.width * 0.62)));
-  if (!series.length) return drawNothing(canvas, 'All lines are switched off, or no run has this rate.');
+  if (!series.length) return drawNothing(canvas, 'No lines to show: all are hidden, or no run has this rate.');
   const {x, y} = axes(series, {label, exact, view: v});
   const {probe} = drawLines(
       canvas, {left: 0, top: 0, width: canvas.width, height}, {series, x, y, heading, labels: optimizers.length > 1});
@@ -113,7 +112,7 @@ function trainLossFigure() {
     title: 'Training loss',
     legend: legendOf(withCurve),
     note: () =>
-        (curves.smoothing > 0 ? 'Smoothed by local straight-line fits; the measured losses lie faintly behind.' :
+        (curves.smoothing > 0 ? 'Smoothed by local linear fits; the pale lines behind are the measured losses.' :
                                 'As measured, not smoothed.'),
     draw: (canvas) => drawCurves(
         canvas, runSeries(canvas, curveOf, smoothed, raw),
@@ -129,7 +128,7 @@ function heldOutFigure() {
     id: 'held-out-loss',
     title: 'Held-out loss',
     legend: legendOf(withCurve),
-    note: 'On text that no run trains on. Never smoothed.',
+    note: 'On text that no run was trained on. Not smoothed.',
     draw: (canvas) => drawCurves(
         canvas,
         runSeries(
@@ -149,7 +148,7 @@ function normFigure(wide) {
     title: 'Weight norm',
     legend: legendOf(withNorms),
     note:
-        'Frobenius norm over all matrices. Updates that are shrunk where the gradient is noise make the weights grow more slowly.',
+        'Frobenius norm over all matrices. Damping the updates where the gradient is noise makes the weights grow more slowly.',
     draw: (canvas) => {
       const series = runSeries(canvas, curveOf, (run, curve) => zip(curve.step, curve.weight));
       return drawCurves(
@@ -172,12 +171,12 @@ function curveControls() {
   return html(
       'div',
       {class: 'controls', id: 'curve-controls'},
-      html('label', {}, 'Against', choice('horizontal axis', along, curves.x, change('x'))),
+      html('label', {}, 'Plot against', choice('horizontal axis', along, curves.x, change('x'))),
       html(
-          'label', {}, 'Log axis',
+          'label', {}, 'Log scale',
           html(
-              'span', {class: 'choice'}, toggle('loss', 'log-y', curves.logY, change('logY')).firstChild,
-              toggle('horizontal', 'log-x', curves.logX, change('logX')).firstChild)),
+              'span', {class: 'choice'}, toggle('loss', 'log-y', curves.logY, change('logY')),
+              toggle('horizontal', 'log-x', curves.logX, change('logX')))),
       html(
           'label', {}, 'Show',
           choice('range of loss', [['end', 'later part'], ['all', 'all']], curves.range, change('range'))),

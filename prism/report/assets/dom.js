@@ -1,4 +1,4 @@
-// Elements of the page. Text always enters as text nodes, so nothing in the document can become markup.
+// Builds elements of the page. Text is always added as text nodes, so nothing in the document can become markup.
 
 const SVG_NAMESPACE = 'http://www.w3.org/2000/svg';
 
@@ -18,12 +18,12 @@ function fill(element, attributes, children) {
 const html = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG_NAMESPACE, tag), attributes, children);
 
-// "**strong**" parts of a sentence become <strong>.
+// Returns the parts of a sentence, with "**strong**" as <strong>.
 function sentence(text) {
   return text.split(/\*\*(.+?)\*\*/).map((part, i) => (i % 2 ? html('strong', {}, part) : part));
 }
 
-// A row of buttons of which one is pressed.
+// Returns a row of buttons, one of them pressed.
 function choice(label, options, value, onchange) {
   const buttons = options.map(
       ([key, text]) => html(
@@ -37,7 +37,7 @@ function choice(label, options, value, onchange) {
   return html('span', {class: 'choice', role: 'group', 'aria-label': label}, buttons);
 }
 
-// One button that is pressed or not.
+// Returns a button that is pressed or not.
 function toggle(label, name, value, onchange) {
   const button = html('button', {type: 'button', 'aria-pressed': String(value), 'data-value': name}, label);
   button.addEventListener('click', () => {
@@ -45,7 +45,7 @@ function toggle(label, name, value, onchange) {
     button.setAttribute('aria-pressed', String(pressed));
     onchange(pressed);
   });
-  return html('span', {class: 'choice'}, button);
+  return button;
 }
 
 function select(label, options, value, onchange) {

@@ -1,9 +1,9 @@
-// A figure: heading, controls, legend, drawing, values under the pointer, and the drawing as a file.
+// A figure with heading, controls, legend, drawing and tooltip, which can be downloaded as SVG.
 
 const figures = [];
-const PAPER_WIDTH = 528;  // pixels of 1/96 inch: the text width of a 5.5 inch column at its natural size
+const PAPER_WIDTH = 528;  // 5.5 inches of 96 pixels, a usual text width of papers
 const PAPER_MARGIN = 8;
-const NARROW = 500;  // below this names go above their rows instead of beside them
+const NARROW = 500;  // in narrower figures, names stand above their rows instead of beside them
 const PRINT_WIDTH = {
   wide: 690,
   half: 332
@@ -23,13 +23,13 @@ function showOnly(key) {
 }
 
 class Figure {
-  // draw(canvas) returns { height, probe }; probe(x, y) tells what is there or null. legend() lists { key, label, index
-  // }.
+  // draw(canvas) returns { height, probe }; probe(x, y) returns the content of the tooltip at that point, or null.
+  // legend() returns a list of { key, label, index }.
   constructor({id, title, note, wide = false, controls = [], legend, draw}) {
     Object.assign(this, {id, title, wide, legendItems: legend, draw});
     this.noteElement = html('p', {class: 'note'});
     this.noteText = note;
-    this.legendElement = legend && html('div', {class: 'legend', role: 'group', 'aria-label': 'lines shown'});
+    this.legendElement = legend && html('div', {class: 'legend', role: 'group', 'aria-label': 'visible lines'});
     this.tip = html('div', {class: 'tip', role: 'status', hidden: true});
     this.plot = html('div', {class: 'plot'}, this.tip);
     const save = html(
@@ -113,7 +113,7 @@ class Figure {
     this.show((event.clientX - frame.left) * scale, (event.clientY - frame.top) * scale);
   }
 
-  // With the keyboard the arrow keys walk over the figure.
+  // Moves the tooltip with the arrow keys.
   step(event) {
     const move = {ArrowLeft: [-8, 0], ArrowRight: [8, 0], ArrowUp: [0, -8], ArrowDown: [0, 8]}[event.key];
     if (!move) return;
@@ -173,7 +173,7 @@ class Figure {
     return group;
   }
 
-  // The figure alone: white page with a margin, colors and fonts written out, legend inside.
+  // Returns the figure as a standalone SVG: white background with a margin, explicit colors and fonts, legend inside.
   paper() {
     const inside = PAPER_WIDTH - 2 * PAPER_MARGIN;
     const legend = this.legendItems ? paperLegend(this.legendItems().filter(({key}) => !view.hidden.has(key)), inside) :

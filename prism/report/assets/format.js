@@ -1,4 +1,4 @@
-// Numbers as people write them. Every function takes null for "not known".
+// Formats numbers for readers. The format… functions accept null for an unknown value.
 
 const NONE = '–';
 const known = (value) => typeof value === 'number' && Number.isFinite(value);
@@ -21,7 +21,7 @@ const formatSigned = (value) => (known(value) ? (value > 0 ? '+' : '') + formatL
 const formatNumber = (value) => (known(value) ? minus(String(Number(value.toPrecision(4)))) : NONE);
 const formatInteger = (value) => (known(value) ? minus(grouped(String(Math.round(value)))) : NONE);
 
-// Three digits, none of them a zero after the point.
+// Three significant digits without trailing zeros.
 const shortened = (value) => minus(String(Number(value.toPrecision(3))));
 
 function formatRate(value) {
@@ -59,7 +59,7 @@ function formatSeconds(value) {
 
 const formatFactor = (value) => (known(value) ? `${significant(value, 2)}×` : NONE);
 
-// What a curve can be drawn against.
+// The quantities that a curve can be plotted against.
 const ABSCISSAS = {
   step: {label: 'step', name: 'steps', format: formatInteger, tick: formatCount},
   tokens: {label: 'tokens', name: 'tokens', format: formatCount, tick: formatCount},

@@ -1,4 +1,4 @@
-// Puts the page together; a section without data is left out.
+// Assembles the page. Sections without data are left out.
 
 function themeSwitch() {
   const apply = (value) => {
@@ -55,13 +55,13 @@ function summarySection() {
   return html('section', {id: 'summary', class: 'summary'}, lines, tiles);
 }
 
-function group(id, title, text, parts) {
+function group(id, title, parts) {
   const kept = parts.filter(Boolean).map((part) => (part instanceof Figure ? part.element : part));
   if (!kept.some((part) => part.matches('figure, table'))) return null;
   const plain = kept.filter((part) => !part.matches('figure'));
   const drawn = kept.filter((part) => part.matches('figure'));
   return html(
-      'section', {id}, html('header', {}, html('h2', {}, title), text ? html('p', {}, text) : null), plain,
+      'section', {id}, html('header', {}, html('h2', {}, title)), plain,
       drawn.length ? html('div', {class: 'figures'}, drawn) : null);
 }
 
@@ -69,18 +69,19 @@ function resultsSection() {
   const table = optimizers.length > 1 ? resultsTable() : null;
   const seeds = seedsFigure();
   if (!table && !seeds) return null;
-  const confidence =
-      report.confidence ? ` Intervals are ${formatNumber(100 * report.confidence)} %, paired over seeds.` : '';
+  const confidence = report.confidence ?
+      ` Intervals are at the ${formatNumber(100 * report.confidence)} % level, paired by seed.` :
+      '';
   return html(
       'section', {id: 'results'},
       html(
-          'header', {}, html('h2', {}, 'Best against best'),
+          'header', {}, html('h2', {}, 'Best rate against best rate'),
           html('p', {}, `Each optimizer at its own best learning rate.${confidence}`)),
       table && html('div', {class: 'scroll'}, table),
       seeds ? html('div', {class: 'figures', style: 'margin-top:36px'}, seeds.element) : null);
 }
 
-// The gain of a single run leaves room beside it.
+// The gain of a single run is a narrow figure, so the weight norm goes beside it.
 function mechanismFigures() {
   const gain = gainFigure();
   return gain && !gain.wide ? [gain, normFigure(false), spectraFigure()] : [gain, spectraFigure(), normFigure(true)];
@@ -89,22 +90,20 @@ function mechanismFigures() {
 function build() {
   const sections = [
     ['summary', 'Summary', summarySection()],
-    ['published', 'The paper', group('published', 'Beside the paper', null, [publishedFigure()])],
-    ['rates', 'Learning rates', group('rates', 'How much tuning does each need?', null, [sweepFigure()])],
+    ['published', 'The paper', group('published', 'Beside the paper', [publishedFigure()])],
+    ['rates', 'Learning rates', group('rates', 'How much tuning does each optimizer need?', [sweepFigure()])],
     ['results', 'Results', resultsSection()],
-    [
-      'curves', 'Curves', group('curves', 'While training', null, [curveControls(), trainLossFigure(), heldOutFigure()])
-    ],
-    ['cost', 'Cost', group('cost', 'What a step costs', null, [timeFigure(), memoryFigure()])],
-    ['mechanism', 'Mechanism', group('mechanism', 'Inside the optimizer', null, mechanismFigures())],
+    ['curves', 'Curves', group('curves', 'During training', [curveControls(), trainLossFigure(), heldOutFigure()])],
+    ['cost', 'Cost', group('cost', 'Cost of a step', [timeFigure(), memoryFigure()])],
+    ['mechanism', 'Mechanism', group('mechanism', 'Inside the optimizer', mechanismFigures())],
     ['samples', 'Samples', samplesSection()],
-    ['setup', 'Set-up', setupSection()],
+    ['setup', 'Setup', setupSection()],
   ].filter(([, , element]) => element);
   document.body.append(
       ...topBar(sections).filter(Boolean), html('main', {}, sections.map(([, , element]) => element)),
       html(
           'footer', {},
-          'This page is one file and asks nothing of the network. Point at a figure for its values, press a legend entry to hide a line, and take any figure as SVG for a paper.'));
+          'This page is one file and makes no network requests. Point at a figure to see its values, click a legend entry to hide a line, and download any figure as SVG for a paper.'));
   repaint();
 }
 

@@ -1,10 +1,10 @@
-// The document of the page (prism/report/page.h says what is in it) and what several figures ask of it.
+// The document of the page (prism/report/page.h defines it) and functions that several figures share.
 
 const report = JSON.parse(document.getElementById('document').textContent);
 const optimizers = report.optimizers ?? [];
 const runs = report.runs ?? [];
 
-// The baseline has the neutral look 0; the others follow in the document's order.
+// The baseline has index 0, the neutral look; the others follow in the document's order.
 {
   let next = 1;
   for (const one of optimizers) one.index = one.id === report.baseline ? 0 : next++;
@@ -14,7 +14,7 @@ const baseline = optimizerById.get(report.baseline);
 const tolerance = report.tolerance ?? 0.02;
 
 const visible = (id) => !view.hidden.has(id);
-// Nothing to tell apart, no legend.
+// A page with one optimizer needs no legend.
 const legendOf = (list) =>
     (optimizers.length > 1 ? () => list.map(({id, label, index}) => ({key: id, label, index})) : undefined);
 const styleOf = (id, theme) => look(optimizerById.get(id).index, theme);
@@ -27,8 +27,8 @@ function runName(run, among) {
   return label + rate + seed;
 }
 
-// Nadaraya-Watson falls behind at the ends of a slope, so each value is a weighted straight-line fit at its own place,
-// weights exp(−d²/2h²) over the points' order; h in points.
+// Replaces each value by a local linear fit, with weight exp(−d²/2h²) for a neighbor d points away. A weighted mean
+// (Nadaraya-Watson) would be biased at the ends of a slope.
 function smooth(values, h) {
   if (!(h > 0.3)) return values;
   const reach = Math.ceil(3 * h);

@@ -1,5 +1,5 @@
-// Marks and axes. A canvas is { root, theme, width, paper }: where to draw, in which colors, how wide, and whether for
-// paper.
+// Marks and axes. A canvas is { root, theme, width, paper }: the element to draw into, the colors, the width, and true
+// for a downloaded figure.
 
 let clipCount = 0;
 const measuring = document.createElement('canvas').getContext('2d');
@@ -24,7 +24,7 @@ function write(parent, x, y, text, {size = 11.5, weight, anchor, color, middle, 
   return element;
 }
 
-// A path through the points [x, y] in pixels; a point without numbers interrupts it.
+// Returns a path through the points [x, y] in pixels, with a gap where a coordinate is not finite.
 function pathThrough(points) {
   let path = '';
   let pen = 'M';
@@ -39,7 +39,7 @@ function pathThrough(points) {
   return path;
 }
 
-// A rectangle with axes: outer is what there is room for, `x` and `y` are { domain, log, ticks, format, label }.
+// A rectangle with axes. `outer` is the space for it all; `x` and `y` are { domain, log, ticks, format, label }.
 class Plot {
   constructor(canvas, outer, x, y) {
     this.canvas = canvas;
@@ -51,7 +51,7 @@ class Plot {
     const yFormat = tickFormat(this.yTicks, y.format, y.log);
     const gutter = outer.gutter ?? Math.max(0, ...this.yTicks.map((tick) => measure(yFormat(tick)))) + 9;
     const top = outer.top + (y.label ? 24 : 8);
-    const bottom = outer.top + outer.height - (x.hideTicks ? 4 : 20) - (x.label ? 17 : 0);
+    const bottom = outer.top + outer.height - 20 - (x.label ? 17 : 0);
     this.box = {left: outer.left + gutter, top, right: outer.left + outer.width, bottom};
     this.box.width = this.box.right - this.box.left;
     this.box.height = bottom - top;
@@ -78,7 +78,7 @@ class Plot {
     if (y.label) write(layer, left, box.top - 12, y.label, {color: theme.muted});
   }
 
-  // Labels stay between `left` and `right`.
+  // Keeps labels between `left` and `right`.
   xAxis(x, left, right) {
     const {box, theme, layer} = this;
     layer.append(svg('path', {d: `M${box.left} ${box.bottom + 0.5}H${box.right}`, stroke: theme.axis}));
@@ -89,7 +89,6 @@ class Plot {
     for (const tick of ticks) {
       const at = this.x(tick);
       layer.append(svg('path', {d: `M${at.toFixed(1)} ${box.bottom}v4`, stroke: theme.axis}));
-      if (x.hideTicks) continue;
       const half = measure(format(tick)) / 2;
       const shift = Math.max(left - (at - half), 0) + Math.min(0, right - (at + half));
       if (at - half + shift < free) continue;
@@ -119,7 +118,7 @@ class Plot {
     }));
   }
 
-  // The area between the points [x, low, high].
+  // Fills the area between low and high of the points [x, low, high].
   band(points, {color, opacity, key}) {
     const inside = points.filter(
         ([x, low, high]) =>
@@ -131,7 +130,7 @@ class Plot {
           svg('path', {d: pathThrough([...there, ...back]) + 'Z', fill: color, opacity, 'data-key': key}));
   }
 
-  // Many small dots as one path of points with round ends.
+  // Draws all dots as one path of zero-length segments with round ends.
   dots(points, {color, size = 3, opacity = 0.6}) {
     let d = '';
     for (const point of points) {
@@ -158,7 +157,7 @@ class Plot {
   }
 }
 
-// Names beside the ends of lines, moved apart where they would touch. labels: { y, text, style, key }.
+// Writes names beside the ends of lines, moved apart where they would overlap. labels: { y, text, style, key }.
 function endLabels(plot, labels, x, {gap = 15, top = plot.box.top} = {}) {
   const {bottom} = plot.box;
   const placed = labels.filter((label) => Number.isFinite(label.y)).sort((a, b) => a.y - b.y);
@@ -174,7 +173,7 @@ function endLabels(plot, labels, x, {gap = 15, top = plot.box.top} = {}) {
     if (y.length && y[0] < top) y[0] = top;
     if (y.length && y.at(-1) > bottom + 4) y[y.length - 1] = bottom + 4;
   }
-  // A crowd may still overlap: down from the first label, then up from the bottom.
+  // Many labels may still overlap: push them down from the first, then up from the bottom.
   const least = Math.min(gap, (bottom + 4 - top) / Math.max(1, y.length - 1));
   for (let i = 1; i < y.length; ++i) y[i] = Math.max(y[i], y[i - 1] + least);
   for (let i = y.length - 1, limit = bottom + 4; i >= 0; limit = y[i--] - least) y[i] = Math.min(y[i], limit);
@@ -187,10 +186,8 @@ function endLabels(plot, labels, x, {gap = 15, top = plot.box.top} = {}) {
 }
 const endLabelRoom = (texts) => Math.max(0, ...texts.map((text) => measure(text, 12, 600))) + 21;
 
-// Lines with axes, names at their ends and values under the pointer.
-//   series: { key, name, label, style, points [[x, y]…], width, opacity, markers, faint [[x, y]…], band [[x, low,
-//   high]…] }
-// Returns { probe, plot }.
+// Draws lines with axes and with labels at their ends; returns { probe, plot }. A series is { key, name, label, style,
+// points [[x, y]…], width, opacity, markers, faint [[x, y]…], band [[x, low, high]…] }.
 function drawLines(canvas, outer, {series, x, y, labels = true, heading}) {
   const named = labels && outer.width >= 440 ? series.filter((one) => one.label) : [];
   const room = named.length ? endLabelRoom(named.map((one) => one.label)) : 6;
@@ -246,7 +243,7 @@ function probeLines(plot, series, x, y, heading, px, py) {
     if (Number.isFinite(hx) && Math.abs(hx - px) < 40) hits.push({one, point, x: hx, y: hy});
   }
   if (!hits.length) return null;
-  // The named lines first, then those nearest to the pointer.
+  // Labeled lines come first, then those nearest to the pointer.
   hits.sort((a, b) => Boolean(b.one.label) - Boolean(a.one.label) || Math.abs(a.y - py) - Math.abs(b.y - py));
   hits = hits.slice(0, MAX_TIP_ROWS);
   const at = hits.reduce((best, hit) => (Math.abs(hit.x - px) < Math.abs(best.x - px) ? hit : best));

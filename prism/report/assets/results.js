@@ -1,4 +1,4 @@
-// The final table, the seeds behind it, and all runs.
+// The table of results, the figure of seeds and the table of runs.
 
 const cell = (label, ...content) => html('td', {'data-label': label}, content);
 const main = (...text) => html('div', {class: 'main'}, text);
@@ -7,7 +7,14 @@ const optimizerName = (one) => html(
     'div', {class: 'optimizer', 'data-swatch': one.id}, keyIcon(look(one.index, themeNow())),
     html('span', {}, one.label));
 
-// Key icons in tables follow the theme like the figures do.
+// Returns a table with one row per item. Columns are [title, content(item)].
+function scrollTable(id, columns, items) {
+  const head = html('tr', {}, columns.map(([title]) => html('th', {scope: 'col'}, title)));
+  const rows = items.map((item) => html('tr', {}, columns.map(([title, content]) => cell(title, content(item)))));
+  return html('div', {class: 'scroll'}, html('table', {id}, html('thead', {}, head), html('tbody', {}, rows)));
+}
+
+// Redraws the icons and intervals in tables in the current theme.
 function refreshSwatches() {
   const theme = view.printing ? PAPER : themeNow();
   for (const element of document.querySelectorAll('[data-swatch]'))
@@ -60,10 +67,12 @@ function toleranceCell(label, one) {
   return cell(
       label, main(toleranceFactor(one)),
       sub(`${formatRate(Number(t.low.toPrecision(2)))} – ${formatRate(Number(t.high.toPrecision(2)))}`),
-      t.low_open || t.high_open ? html('div', {class: 'flag'}, 'beyond the grid') : '');
+      t.low_open || t.high_open ? html('div', {class: 'flag'}, 'up to the end of the grid') : '');
 }
 
-// Each column says when it has something to show.
+const baselineName = baseline?.label ?? 'the baseline';
+
+// The table shows a column if `has` is true for any optimizer.
 const RESULT_COLUMNS = [
   {
     title: 'Best rate',
@@ -80,19 +89,19 @@ const RESULT_COLUMNS = [
         title, main(one.final ? withInterval(one.final) : NONE),
         one.final ? sub(`${one.final.seeds.length} ${one.final.seeds.length === 1 ? 'seed' : 'seeds'}`) : '')
   },
-  {title: () => `Against ${baseline?.label ?? 'the baseline'}`, has: (one) => one.difference, cell: differenceCell},
+  {title: `Difference from ${baselineName}`, has: (one) => one.difference, cell: differenceCell},
   {
-    title: () => `Tokens to ${baseline?.label ?? 'the baseline'}’s loss`,
+    title: `Tokens to ${baselineName}’s loss`,
     has: (one) => one.tokens_to_baseline !== undefined,
     cell: (title, one) => reachCell(title, one.tokens_to_baseline, one.tokens_speedup, formatCount)
   },
   {
-    title: () => `Time to ${baseline?.label ?? 'the baseline'}’s loss`,
+    title: `Time to ${baselineName}’s loss`,
     has: (one) => one.seconds_to_baseline !== undefined,
     cell: (title, one) => reachCell(title, one.seconds_to_baseline, one.seconds_speedup, formatSeconds)
   },
   {
-    title: 'Step',
+    title: 'Time per step',
     has: (one) => known(one.step_ms),
     cell: (title, one) => cell(
         title, main(formatMilliseconds(one.step_ms)),
@@ -103,15 +112,13 @@ const RESULT_COLUMNS = [
   {
     title: 'Peak memory',
     has: (one) => known(one.memory?.peak),
-    cell: (title, one) => cell(
-        title, main(formatBytes(one.memory?.peak)), one.memory?.of ? sub(`of the ${one.memory.of}`) : '')
+    cell: (title, one) =>
+        cell(title, main(formatBytes(one.memory?.peak)), one.memory?.of ? sub(`on the ${one.memory.of}`) : '')
   },
 ];
 
 function resultsTable() {
-  const columns =
-      RESULT_COLUMNS.filter((column) => optimizers.some(column.has))
-          .map((column) => ({...column, title: typeof column.title === 'function' ? column.title() : column.title}));
+  const columns = RESULT_COLUMNS.filter((column) => optimizers.some(column.has));
   if (columns.length < 2) return null;
   const rows = optimizers.map(
       (one) => html(
@@ -137,7 +144,7 @@ function seedsFigure() {
     id: 'seeds',
     title: 'Every seed',
     wide: true,
-    note: `Held-out loss of every seed at the optimizer's best rate; the bar is the ${confidence} of the mean.`,
+    note: `Held-out loss of every seed at the optimizer's best rate. The bar is the ${confidence} of the mean.`,
     draw: (canvas) => drawSeeds(canvas, measured.filter((one) => visible(one.id))),
   });
 }
@@ -148,7 +155,7 @@ function drawSeeds(canvas, shown) {
   const row = wide ? 34 : 46;
   const height = shown.length * row + 38 + 17;
   const domain = extent(shown.flatMap(({final: f}) => [f.low, f.high, f.mean, ...f.seeds.map((one) => one.loss)]));
-  if (!domain) return drawNothing(canvas, 'All optimizers are switched off.');
+  if (!domain) return drawNothing(canvas, 'All optimizers are hidden.');
   const names = wide ? Math.max(...shown.map((one) => measure(one.label, 12.5, 600))) + 18 : 0;
   const values = wide ? 108 : 6;
   const plot = new Plot(
@@ -207,18 +214,11 @@ function runsTable() {
     ['Optimizer', (run) => optimizerName(optimizerById.get(run.optimizer))],
     ['Rate', (run) => formatRate(run.lr)],
     ['Seed', (run) => String(run.seed ?? NONE)],
-    ['End', status],
+    ['Status', status],
     ['Held-out loss', (run) => formatLoss(run.val_loss)],
     ['Training loss', (run) => formatLoss(run.loss)],
     ['Time', (run) => formatSeconds(run.seconds)],
     ['Folder', (run) => (run.folder ? html('code', {}, run.folder) : NONE)],
   ];
-  return html(
-      'div', {class: 'scroll'},
-      html(
-          'table', {id: 'runs-table'},
-          html('thead', {}, html('tr', {}, columns.map(([title]) => html('th', {scope: 'col'}, title)))),
-          html(
-              'tbody', {},
-              runs.map((run) => html('tr', {}, columns.map(([title, content]) => cell(title, content(run))))))));
+  return scrollTable('runs-table', columns, runs);
 }

@@ -47,10 +47,10 @@ function makeScale({log, domain: [low, high], range: [from, to]}) {
   const scale = (value) => from + (forward(value) - start) * factor;
   scale.invert = (pixel) => backward(start + (pixel - from) / factor);
   scale.ticks = (count) => (log ? logTicks(low, high, count) : linearTicks(low, high, count));
-  return Object.assign(scale, {domain: [low, high], range: [from, to], log: Boolean(log)});
+  return Object.assign(scale, {log: Boolean(log)});
 }
 
-// The smallest and largest usable number, or nothing.
+// Returns the smallest and the largest usable number, or undefined if there is none.
 function extent(values, log) {
   let low = Infinity;
   let high = -Infinity;
@@ -62,7 +62,7 @@ function extent(values, log) {
   return low <= high ? [low, high] : undefined;
 }
 
-// A little room on both sides.
+// Extends a domain on both sides by a fraction of its length.
 function widen([low, high], fraction, log) {
   if (log) {
     const factor = (high / low) ** fraction || 1;
@@ -80,7 +80,7 @@ function quantile(values, q) {
   return below + (sorted[Math.ceil(at)] - below) * (at % 1);
 }
 
-// Ticks of one axis share their number of decimals.
+// Returns a format for the ticks of one axis, with the same number of decimals for all.
 function tickFormat(ticks, format, log) {
   if (format) return format;
   if (log) return formatNumber;

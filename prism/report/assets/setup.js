@@ -1,6 +1,6 @@
-// Everything needed to judge and to repeat: routing, samples, configuration, machine, command.
+// What readers need to check and repeat the results: samples, command, machine, runs, routing and configuration.
 
-// Rows that differ only in layer numbers become one: "model.layers.{0…7}.mlp.up_proj.weight".
+// Merges rows that differ only in the number of the layer: "model.layers.{0…7}.mlp.up_proj.weight".
 function groupedRouting(rows) {
   const groups = new Map();
   for (const row of rows) {
@@ -27,14 +27,7 @@ function routingTable(rows) {
     ['Optimizer', (row) => row.to],
     ['Rule', (row) => row.rule ?? ''],
   ].filter(([title]) => title !== 'Rule' || rows.some((row) => row.rule));
-  return html(
-      'div', {class: 'scroll'},
-      html(
-          'table', {}, html('thead', {}, html('tr', {}, columns.map(([title]) => html('th', {scope: 'col'}, title)))),
-          html(
-              'tbody', {},
-              groupedRouting(rows).map(
-                  (row) => html('tr', {}, columns.map(([title, content]) => cell(title, content(row))))))));
+  return scrollTable(null, columns, groupedRouting(rows));
 }
 
 function routingSection() {
@@ -67,7 +60,7 @@ function samplesSection() {
           'header', {}, html('h2', {}, 'What the models write'),
           html(
               'p', {},
-              'A few generated lines of each, from the same prompt. Small models write nonsense; the losses above are the measure.')),
+              'A few lines that each model generated from the same prompt. Small models write nonsense; judge by the losses above.')),
       html(
           'div', {class: 'samples'},
           report.samples.map(
@@ -104,8 +97,8 @@ function setupSection() {
   return html(
       'section', {id: 'setup'},
       html(
-          'header', {}, html('h2', {}, 'How it was done'),
-          report.command ? html('p', {}, 'The command that makes all of this again:') : null),
+          'header', {}, html('h2', {}, 'Setup'),
+          report.command ? html('p', {}, 'Run this command to reproduce the page:') : null),
       report.command ? codeBlock(report.command, true) : null, factsTables(),
       folds.length ? html('div', {style: 'margin-top:28px'}, folds) : null);
 }

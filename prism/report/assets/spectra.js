@@ -1,4 +1,4 @@
-// Why it works: signal-to-noise ratios, gains and spectra of the matrices' updates.
+// The mechanism: signal-to-noise ratios, gains and spectra of the updates.
 
 const withSpectra = runs.filter((run) => run.spectra?.length);
 const mechanism = {
@@ -8,7 +8,7 @@ const mechanism = {
   kind: 'all'
 };
 
-// "model.layers.3.mlp.up_proj.weight" is the kind "mlp.up_proj" in layer 3.
+// Splits "model.layers.3.mlp.up_proj.weight" into the kind "mlp.up_proj" and the layer 3.
 function partsOf(name) {
   const words = name.replace(/\.weight$/, '').split('.');
   const at = words.findIndex((word) => /^\d+$/.test(word));
@@ -31,14 +31,14 @@ function rampKey(canvas, x, y, from, to) {
   write(canvas.root, x + width + 7, y, to, {color: canvas.theme.muted, middle: true});
 }
 
-// Panels of equal size in rows; draw(panel box, item, index) gives each panel's plot.
+// Draws panels of equal size in rows. draw(box, item) draws one and returns its { plot, probe }.
 function panels(canvas, items, {least, height, top}, draw) {
   const columns = Math.max(1, Math.min(items.length, Math.floor((canvas.width + 24) / (least + 24))));
   const width = Math.min((canvas.width - 24 * (columns - 1)) / columns, 560);
   const drawn = items.map(
       (item, i) => draw(
-          {left: (i % columns) * (width + 24), top: top + Math.floor(i / columns) * (height + 14), width, height}, item,
-          i));
+          {left: (i % columns) * (width + 24), top: top + Math.floor(i / columns) * (height + 14), width, height},
+          item));
   const probe = (px, py) => {
     const panel = drawn.find(({plot}) => plot.contains(px, py, 8));
     return panel ? panel.probe(px, py) : null;
@@ -53,7 +53,7 @@ function panelTitle(canvas, box, text, style) {
       canvas.root, box.left + (style ? 15 : 0), box.top + 9, text, {size: 12.5, weight: 620, color: canvas.theme.ink});
 }
 
-// The law of the exact solver.
+// Returns the gain by theory, which the exact solver has.
 const gainAt = (snr, gamma) => 1 / Math.sqrt(1 + (gamma * gamma) / (snr * snr));
 
 function gainFigure() {
@@ -64,7 +64,7 @@ function gainFigure() {
     wide: measured.length > 1,
     title: 'Gain against signal-to-noise ratio',
     note:
-        'Each dot is one direction of one matrix: ‖Tv‖/‖Dv‖ across, the length ‖Ov‖ of the update along it upwards. The line is the theory, 1/\u2060√(1\u00a0+\u00a0γ²/SNR²); an iteration of few steps scatters around it.',
+        'Each dot is a direction v of a matrix: its signal-to-noise ratio ‖Tv‖/‖Dv‖ and its gain ‖Ov‖, the length of the update along it. The line is the theory, 1/\u2060√(1\u00a0+\u00a0γ²/SNR²); an iteration with few steps scatters around it.',
     controls: kinds.length > 1 ? [select(
                                      'Matrices', [['all', 'all'], ...kinds.map((kind) => [kind, kind])], mechanism.kind,
                                      (value) => {
@@ -82,7 +82,7 @@ function drawGain(canvas, shown) {
       (record) => record.snr && record.gain && (mechanism.kind === 'all' || record.kind === mechanism.kind));
   const all = shown.flatMap(records);
   const xs = extent(all.flatMap((record) => record.snr), true);
-  if (!xs) return drawNothing(canvas, 'No record here has both a ratio and a gain.');
+  if (!xs) return drawNothing(canvas, 'No record has both an SNR and a gain.');
   const x = {domain: widen(xs, 0.03, true), log: true, format: (tick) => significant(tick, 1), label: 'SNR'};
   const highest = Math.max(1.05, extent(all.flatMap((record) => record.gain))[1] * 1.04);
   const steps = unique(all.map((record) => record.step)).sort((a, b) => a - b);
@@ -134,7 +134,7 @@ function probeDots(dots, px, py, style) {
   return {x, y, heading: `${record.matrix} · step ${formatInteger(record.step)}`, rows, marks: [{x, y, style}]};
 }
 
-// What the small multiples can show: along directions of one step, or over the steps.
+// The quantities that the panels can show, along the directions of one step or over the steps.
 const QUANTITIES = {
   snr: {name: 'signal-to-noise ratio', label: 'SNR', along: 'direction', log: true},
   gain: {name: 'gain', label: 'gain', along: 'direction', log: false},
@@ -193,7 +193,7 @@ function spectraFigure() {
   return figure;
 }
 
-// One line per layer: the values of one step along the directions, or one value per step.
+// Returns one line per layer: the values of one step along the directions, or one value per step.
 function spectraLines(run, kind, step, key, along) {
   const records = run.spectra.filter((record) => record.kind === kind);
   if (along === 'direction') {
@@ -217,7 +217,7 @@ function drawSpectra(canvas, run, step) {
                     .filter(([, own]) => own.length);
   const values = lines.flatMap(([, own]) => own.flatMap((line) => line.points.map((point) => point[1])));
   const domain = extent(values, log);
-  if (!domain) return drawNothing(canvas, 'This run has no such record.');
+  if (!domain) return drawNothing(canvas, 'This run did not record this.');
   const floor =
       log ? Math.max(domain[0], quantile(values.filter((value) => value > 0), 0.01) / 3) : Math.min(0, domain[0]);
   const y =
@@ -247,8 +247,7 @@ function drawSpectra(canvas, run, step) {
     const heading = (point) =>
         (along === 'direction' ? `${kind} · direction at ${formatPercent(point[0])}` :
                                  `${kind} · step ${formatInteger(point[0])}`);
-    const drawn =
-        drawLines(canvas, {...box, top: box.top + 14, height: box.height - 14}, {series, x, y, labels: false, heading});
-    return drawn;
+    return drawLines(
+        canvas, {...box, top: box.top + 14, height: box.height - 14}, {series, x, y, labels: false, heading});
   });
 }

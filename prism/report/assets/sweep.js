@@ -1,10 +1,10 @@
-// Loss against learning rate, one line per optimizer, and under it the range of rates each tolerates.
+// Loss against learning rate, one line per optimizer, with the rates that each tolerates as bars below.
 
 const sweep = {
   range: 'best'
 };
 
-// Near the best: a few bad rates must not press all the others together.
+// Returns the top of the loss axis. Near the best, a few bad rates must not squeeze all the others together.
 function sweepTop(losses) {
   const [low, high] = extent(losses) ?? [0, 1];
   if (sweep.range === 'all') return high;
@@ -15,7 +15,7 @@ function sweepTop(losses) {
 const toleranceFactor = ({tolerance: t}) =>
     `${t.low_open || t.high_open ? '≥\u202f' : ''}${formatFactor(t.high / t.low)}`;
 
-// The line between the rates of its tolerance, interpolated in log rate as the document's numbers are.
+// Returns the part of a line within the tolerated rates, interpolated in log rate like the tolerance itself.
 function toleratedPart(points, {low, high}) {
   const at = (lr) => {
     const i = points.findIndex(([x]) => x >= lr);
@@ -33,7 +33,7 @@ function sweepFigure() {
     id: 'sweep',
     wide: true,
     title: 'Held-out loss against learning rate',
-    note: `Lower is better; a flat, wide valley means little tuning. Bars below: the rates whose loss stays within ${
+    note: `Lower is better; a flat, wide valley needs little tuning. The bars show the rates whose loss is within ${
         formatNumber(tolerance)} of the optimizer's best.`,
     controls: [choice(
         'range of loss', [['best', 'Near the best'], ['all', 'Whole range']], sweep.range,
@@ -47,8 +47,8 @@ function sweepFigure() {
   return figure;
 }
 
-// The frame of the figure. `isLost` says which points lie in the lane above the scale; `place` puts a point of the
-// optimizer at that position of the drawing order.
+// Draws the axes. isLost(point) is true for points that go into the lane above the scale; place(point, order) returns
+// the pixels of a point of the optimizer at that position in `shown`.
 function sweepFrame(canvas, shown, ranged, named) {
   const {width} = canvas;
   const losses = shown.flatMap((one) => one.sweep.filter((p) => p.status !== 'diverged').map((p) => p.loss));
@@ -72,7 +72,7 @@ function sweepFrame(canvas, shown, ranged, named) {
   return {plot, isLost, place, height: lane + height, labelTop: lane ? laneY : plot.box.top};
 }
 
-// The line of one optimizer; returns where its points are.
+// Draws the line of one optimizer and returns the places of its points.
 function drawSweepLine({plot, isLost, place}, one, order) {
   const style = styleOf(one.id, plot.theme);
   const points = [...one.sweep].sort((a, b) => a.lr - b.lr);
@@ -182,7 +182,7 @@ function probeSweep(plot, spots, bars, px, py) {
   return {
     x,
     y,
-    heading: `learning rate ${formatRate(p.lr)}${p.lr === one.best_lr ? ' · its best' : ''}${edge}`,
+    heading: `learning rate ${formatRate(p.lr)}${p.lr === one.best_lr ? ' · its best rate' : ''}${edge}`,
     rows: [{style, name: one.label, value}],
     marks: [{x, y, style}]
   };

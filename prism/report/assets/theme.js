@@ -1,5 +1,5 @@
-// Colors of the figures. The series colors keep their distance for readers with protan, deutan and tritan vision, and
-// every series also has a dash and a marker of its own. The baseline of a comparison is always the neutral first one.
+// Colors of the figures. The series colors remain distinct with protan, deutan and tritan vision, and every series also
+// has its own dash and marker. The baseline of a comparison always has the neutral first color.
 
 const THEMES = {
   light: {
@@ -9,7 +9,6 @@ const THEMES = {
     grid: '#e9ebef',
     axis: '#8b929e',
     shade: '#eef0f3',
-    tint: 0.3,
     series: ['#4a505b', '#2457d6', '#b83a0b', '#1ba345', '#d6439c', '#86791f', '#16808f', '#9c80d2'],
     ramp: ['#f0a13c', '#d4574e', '#93318a', '#2b2373'],
   },
@@ -20,7 +19,6 @@ const THEMES = {
     grid: '#272b32',
     axis: '#6d7581',
     shade: '#1f2329',
-    tint: 0.34,
     series: ['#c3c8d1', '#5b95ff', '#ee6a1c', '#6ae892', '#c070a6', '#d3ad6e', '#3bbff9', '#a88cc2'],
     ramp: ['#7a5bd6', '#c45bb5', '#f58a63', '#fbdc7a'],
   },
@@ -43,7 +41,7 @@ const mix = (a, b, t) => {
   return '#' + from.map((c, i) => Math.round(c + (to[i] - c) * t).toString(16).padStart(2, '0')).join('');
 };
 
-// Beyond the eighth series the colors come again, nearer to the ink, with other dashes and markers.
+// Returns the look of a series. After the eighth, colors repeat, closer to the ink, with other dashes and markers.
 function look(index, theme) {
   const round = Math.floor(index / theme.series.length);
   const other = index + 3 * round;
@@ -54,7 +52,7 @@ function look(index, theme) {
   };
 }
 
-// t from 0 to 1 along the sequential colors, for depth and time.
+// Returns the sequential color at t in [0, 1], which shows depth or time.
 function ramp(theme, t) {
   const at = Math.min(Math.max(t, 0), 1) * (theme.ramp.length - 1);
   const i = Math.min(Math.floor(at), theme.ramp.length - 2);
@@ -96,14 +94,14 @@ function markerPath(kind, x, y, r) {
   }
 }
 
-// A line and a marker, as a legend shows them; in the flow of HTML or, with a place, inside a figure.
-function keySymbol(style, {x = 0, y = 6, marker = true} = {}) {
+// Returns the line and marker of a legend entry, at (x, y) inside a figure.
+function keySymbol(style, {x = 0, y = 6} = {}) {
   return svg(
       'g',
       {},
       svg('path',
           {d: `M${x} ${y}h26`, stroke: style.color, 'stroke-width': 2.2, 'stroke-dasharray': style.dash, fill: 'none'}),
-      marker && svg('path', {d: markerPath(style.marker, x + 13, y, 4), fill: style.color}),
+      svg('path', {d: markerPath(style.marker, x + 13, y, 4), fill: style.color}),
   );
 }
 const keyIcon = (style) => svg('svg', {class: 'key', viewBox: '0 0 26 12', 'aria-hidden': 'true'}, keySymbol(style));
