@@ -88,7 +88,7 @@ void print_results(const ReproduceOptions& options, const std::vector<Experiment
     if (options.markdown) {
       fmt::print("{}\n", reproduce::markdown_table(experiment, rows));
     } else {
-      fmt::print("\n{}\n{}\n", experiment.title, reproduce::screen_table(experiment, rows));
+      fmt::print("\n{}\n{}\n", experiment.title, reproduce::screen_table(experiment, rows, terminal_of(stdout).width));
     }
     if (!state.complete()) {
       fmt::print("{} of {} runs are still to come.\n", state.missing.size() + static_cast<size_t>(state.later),

@@ -31,7 +31,7 @@ double number(const std::string& word, const std::string& claim) {
   throw Error(fmt::format("{}: expected a number, got \"{}\"", where(claim), word));
 }
 
-// "prism-2@0.02+0.05", "muon*2", "0.02"
+// Parses "prism-2@0.02+0.05", "muon*2" or "0.02".
 Operand parse_operand(std::string word, const compare::Plan& plan, const std::string& claim) {
   if (const auto value = as_number(word)) return {.contender = {}, .lr = {}, .factor = 0, .offset = *value};
   Operand operand;
@@ -64,7 +64,7 @@ Operand parse_operand(std::string word, const compare::Plan& plan, const std::st
 struct Value {
   std::string text;  // "Muon at 0.05 6.0169"
   double number = 0;
-  bool plain = false;  // a number of the claim itself, which its sentence tells
+  bool plain = false;  // a number of the claim, not a measured value
 };
 
 const Row* row_of(const Operand& operand, const compare::Plan& plan, const std::vector<Row>& rows) {
@@ -80,7 +80,7 @@ std::optional<Value> value_of(const Operand& operand, const Claim& claim, const 
   if (!operand.contender) return Value{claim.measure->text(operand.offset), operand.offset, true};
   const Row* row = row_of(operand, plan, rows);
   if (row == nullptr) return std::nullopt;
-  // The loss is the table's, over all seeds; all else is of the first.
+  // The loss is the table's mean over seeds; other measures are those of the first seed.
   const auto measured =
       claim.measure->name == "loss" ? std::optional(row->held_out.mean) : claim.measure->of(*row->run);
   if (!measured) return std::nullopt;
@@ -108,7 +108,7 @@ Verdict judge_spread(const Claim& claim, const std::vector<std::vector<Value>>& 
   const bool holds = claim.relations.front() == '<' ? spread < limit : spread > limit;
   return {holds ? Judgment::Confirmed : Judgment::Refuted,
           fmt::format("{}: {} (from {} to {}: {})", holds ? "Confirmed" : "Refuted", claim.text, low->text, high->text,
-                      std::isfinite(spread) ? claim.measure->text(spread) : "no bound")};
+                      std::isfinite(spread) ? claim.measure->text(spread) : "unbounded")};
 }
 
 }  // namespace

@@ -11,30 +11,30 @@ namespace prism::reproduce {
 
 struct Row;
 
-// One side of a comparison: a contender at a rate (its best where none is given), times a factor, plus an offset; or a
-// plain number, the offset alone.
+// One value of a claim: the measure of a contender at one rate (by default its best), times `factor`, plus `offset`.
+// Without a contender, the number `offset`.
 struct Operand {
   std::optional<size_t> contender;
   std::optional<double> lr;
   double factor = 1, offset = 0;
 };
 
-// A statement of the paper, and the inequality that decides it. An experiment's file writes it as
+// A statement of the paper and the inequality that decides it, written in the file of an experiment as
 //   "PRISM beats Muon for γ of 1 and 2 | loss prism-1 prism-2 < muon"
 //   "the norm falls with γ | W muon > prism-1 > prism-2"
 //   "PRISM stays good at 0.1 | loss prism-2@0.1 < prism-2@0.02+0.05"
 //   "γ needs no tuning | spread loss prism-1 prism-2 < 0.02"
-// A measure, then groups of operands with < or > between them: all members of a group are compared with all of the
-// next. `spread` compares the largest minus the smallest of its one group with a number.
+// The inequality is a measure and groups of operands with < or > between them. Each operand of a group is compared with
+// each of the next group. `spread` compares the largest minus the smallest value of one group with a number.
 struct Claim {
   std::string text;
   const Measure* measure = nullptr;
   bool spread = false;
   std::vector<std::vector<Operand>> groups;
-  std::vector<char> relations;  // '<' or '>', one between each two groups
+  std::vector<char> relations;  // '<' or '>' between neighboring groups
 };
 
-// Throws prism::Error that names the claim and what was expected.
+// Parses a claim. Throws prism::Error that quotes the claim and says what was expected.
 Claim parse_claim(const std::string& text, const compare::Plan& plan);
 
 enum class Judgment { Confirmed, Refuted, Open };
@@ -43,7 +43,7 @@ struct Verdict {
   std::string sentence;  // "Confirmed: … (PRISM γ 1 3.6929 < Muon 4.4345)"
 };
 
-// By the rows of the experiment's table; open where a run is missing.
+// Decides a claim by the rows of the experiment's table. The claim is open if a run is missing.
 Verdict judge(const Claim& claim, const compare::Plan& plan, const std::vector<Row>& rows);
 
 }  // namespace prism::reproduce

@@ -16,21 +16,21 @@ namespace {
 constexpr std::string_view kScales = "scales/", kToml = ".toml", kPaper = "paper";
 constexpr const char* kAll = "all";
 
-// The keys of training and comparing, and what only an experiment has.
+// Returns a configuration with the keys of training, comparing and experiments.
 io::Config make_config() {
   using io::ConfigKey;
   auto keys = train::config_table().keys();
   keys.push_back(ConfigKey::string("experiment.title", "", "Heading of the experiment."));
-  keys.push_back(ConfigKey::string("experiment.question", "", "What it asks, one sentence."));
+  keys.push_back(ConfigKey::string("experiment.question", "", "The question it answers, in one sentence."));
+  keys.push_back(ConfigKey::strings("experiment.claims", nlohmann::json::array(),
+                                    "Claims of the paper, each with the inequality that decides it."));
   keys.push_back(
-      ConfigKey::strings("experiment.claims", nlohmann::json::array(), "What the paper says, and how it is decided."));
-  keys.push_back(ConfigKey::strings("experiment.columns", nlohmann::json::array(),
-                                    "Measures that the table shows besides losses."));
+      ConfigKey::strings("experiment.columns", nlohmann::json::array(), "Measures in the table besides losses."));
   keys.push_back(
       ConfigKey::strings("experiment.scales", nlohmann::json::array(), "Scales it can be run at; empty: all."));
+  keys.push_back(ConfigKey::integer("experiment.spectra", 0, "Number of times a run records its spectra.").at_least(0));
   keys.push_back(
-      ConfigKey::integer("experiment.spectra", 0, "How often a run records its spectra; 0: never.").at_least(0));
-  keys.push_back(ConfigKey::real("experiment.tokens_per_s", 1e6, "Speed to plan with.").above(0));
+      ConfigKey::real("experiment.tokens_per_s", 1e6, "Assumed training speed, for estimates of time.").above(0));
   keys.push_back(ConfigKey::strings("experiment.paper", nlohmann::json::array(),
                                     "The paper's number at each rate, lowest rate first."));
   keys.push_back(ConfigKey::string("experiment.paper_measure", "loss", "The measure that the paper's numbers are of."));
@@ -38,15 +38,10 @@ io::Config make_config() {
   return io::Config(io::ConfigTable(std::move(keys), "compare.override"));
 }
 
-std::string_view file(std::string_view name) {
-  for (const auto& embedded : experiment_files()) {
-    if (embedded.name == std::string(name) + std::string(kToml)) return embedded.bytes;
-  }
-  return {};
-}
-
 void read(io::Config& config, const std::string& name) {
-  config.read_toml(file(name), fmt::format("experiments/{}.toml", name));
+  for (const auto& file : experiment_files()) {
+    if (file.name == name + std::string(kToml)) config.read_toml(file.bytes, fmt::format("experiments/{}", file.name));
+  }
 }
 
 io::Config configuration(const std::string& name, const Choices& choices) {
@@ -125,7 +120,7 @@ std::vector<Experiment> make_experiments(const std::vector<std::string>& names, 
   std::set<std::string> seen;
   for (const auto& name : names) {
     bool found = false, fits = false;
-    std::vector<std::string> other_scales;  // of an experiment that this scale does not have
+    std::vector<std::string> other_scales;  // scales of an experiment that lacks this one
     for (const auto& candidate : known) {
       if (name != kAll && candidate != name && !candidate.starts_with(name + "/")) continue;
       found = true;

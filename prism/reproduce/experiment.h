@@ -10,25 +10,24 @@
 
 namespace prism::reproduce {
 
-// A question, and the comparison whose runs answer it. Its configuration is experiments/paper.toml, over it the scale
-// (experiments/scales/), over that the experiment's own file, over that what the user set.
+// A question and the comparison whose runs answer it. Its configuration is read from experiments/paper.toml, the scale
+// (experiments/scales/), the experiment's own file and the user's settings; each overrides those before it.
 struct Experiment {
-  std::string name;      // "table1", "tolerance/124m"
-  std::string title;     // for people
-  std::string question;  // what it asks
+  std::string name;  // "table1", "tolerance/124m"
+  std::string title, question;
   compare::Plan plan;
-  std::vector<Claim> claims = {};            // what the paper says
-  std::vector<const Measure*> columns = {};  // what its table shows besides losses
+  std::vector<Claim> claims = {};            // of the paper
+  std::vector<const Measure*> columns = {};  // of its table, besides losses
   const Measure* paper_measure = nullptr;    // the measure that the paper's numbers are of
   std::string paper_label = {};              // what the paper's numbers are
 };
 
-// What the user chose besides the name.
+// What the user chose besides the experiments.
 struct Choices {
   std::string scale;
-  std::vector<std::string> data;      // paths of text or shards; empty: no run can be made, only read from a pool
-  std::vector<std::string> held_out;  // paths of held-out text; empty: a part of the text is held out
-  std::string tokenizer;              // empty: one is trained
+  std::vector<std::string> data;      // paths of text or shards; empty: runs are only read from the pool
+  std::vector<std::string> held_out;  // paths of held-out text; empty: hold out part of the text
+  std::string tokenizer;              // empty: train one
   std::string device = "auto";
   std::vector<std::string> settings;  // section.key=value
 };
@@ -36,13 +35,13 @@ struct Choices {
 std::vector<std::string> experiment_names();  // the most important first
 std::vector<std::string> scale_names();       // the smallest first
 
-// For each name in turn: the experiment of that name, those in the folder of that name ("tolerance"), or "all" that the
-// scale has. One that several names mean comes once.
+// Returns the experiments that the names select, in the order of the names and each once. A name selects an experiment,
+// a folder of them ("tolerance") or, as "all", all experiments of the scale.
 std::vector<Experiment> make_experiments(const std::vector<std::string>& names, const Choices& choices);
 
-// Tokens a second that a machine of the kind the scale was made for trains at, until runs in the pool say better.
+// Returns the training speed on the machine that the scale is meant for. It is used until the pool has measured speeds.
 double nominal_tokens_per_s(const Experiment& experiment);
 
-std::span<const io::EmbeddedFile> experiment_files();  // experiments/
+std::span<const io::EmbeddedFile> experiment_files();  // the files of experiments/, embedded
 
 }  // namespace prism::reproduce

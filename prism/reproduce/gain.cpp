@@ -29,7 +29,7 @@ std::vector<double> quantiles(std::vector<double> values) {
   return list;
 }
 
-// R² = 1 − Σ(y − f)²/Σ(y − ȳ)² of predictions f, summed up point by point.
+// Accumulates R² = 1 − Σ(y − f)²/Σ(y − ȳ)² of predictions f, point by point.
 class Fit {
  public:
   void add(double y, double f) {

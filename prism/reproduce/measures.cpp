@@ -24,7 +24,7 @@ std::optional<double> last(const std::vector<double>& norms) {
 
 std::optional<double> bytes(int64_t value) { return static_cast<double>(value); }
 
-// The 95 % quantile of the SNR over the 5 % quantile, at the first or last recorded step.
+// Returns the 95 % quantile of the SNR divided by the 5 % quantile, at the first or the last recorded step.
 std::optional<double> snr_spread(const StoredRun& run, bool last) {
   const auto& snr = run.spectra.snr;
   if (snr.empty()) return std::nullopt;
@@ -45,7 +45,7 @@ std::string percent(double value) { return fmt::format("{:.1f} %", 100 * value);
 std::string gflop(double value) { return fmt::format("{:.1f} GFLOP", value / 1e9); }
 std::string kilo(double value) { return fmt::format("{:.0f}k", value / 1e3); }
 
-// All steps of the iteration on a matrix with sides l ≥ k.
+// Returns the operations of all steps of the iteration on a matrix with sides l ≥ k.
 double iteration_flop(const json& settings, double l, double k) {
   double flop = 0;
   const auto set = coefficients_of(settings);
@@ -70,30 +70,30 @@ const std::vector<Measure>& measures() {
       {"spikes", "spikes",
        [](const StoredRun& run) -> std::optional<double> { return static_cast<double>(run.stability.spikes.size()); },
        [](double value) { return io::counted(static_cast<int64_t>(value), "spike"); }},
-      {"W", "‖W‖ at the end", [](const StoredRun& run) { return last(run.norms.W); }, fixed<0>},
+      {"W", "final ‖W‖", [](const StoredRun& run) { return last(run.norms.W); }, fixed<0>},
       {"growth", "growth of ‖W‖",
        [](const StoredRun& run) -> std::optional<double> {
          const auto end = last(run.norms.W);
          return end ? std::optional(*end - run.norms.W.front()) : std::nullopt;
        },
        fixed<0>},
-      {"O", "‖O‖ at the end", [](const StoredRun& run) { return last(run.norms.O); }, fixed<1>},
+      {"O", "final ‖O‖", [](const StoredRun& run) { return last(run.norms.O); }, fixed<1>},
       {"r2_theory", "R² of the law", [](const StoredRun& run) { return known(run.spectra.r2_theory); }, fixed<5>},
       {"r2", "R² of law × polynomial", [](const StoredRun& run) { return known(run.spectra.r2); }, fixed<7>},
-      {"snr_spread_first", "SNR 95 % over 5 %, first", [](const StoredRun& run) { return snr_spread(run, false); },
-       factor},
-      {"snr_spread_last", "last", [](const StoredRun& run) { return snr_spread(run, true); }, factor},
-      {"snr_widening", "last over first",
+      {"snr_spread_first", "first SNR spread", [](const StoredRun& run) { return snr_spread(run, false); }, factor},
+      {"snr_spread_last", "last SNR spread", [](const StoredRun& run) { return snr_spread(run, true); }, factor},
+      {"snr_widening", "growth of the SNR spread",
        [](const StoredRun& run) -> std::optional<double> {
          const auto first = snr_spread(run, false), last = snr_spread(run, true);
          if (!first || !last) return std::nullopt;
          return *last / *first;
        },
        factor},
-      {"step_ms", "step", [](const StoredRun& run) { return known(run.summary.timing.step_ms); }, milliseconds},
+      {"step_ms", "step time", [](const StoredRun& run) { return known(run.summary.timing.step_ms); }, milliseconds},
       {"optimizer_ms", "optimizer", [](const StoredRun& run) { return known(run.summary.timing.optimizer_ms); },
        milliseconds},
-      {"share", "of the step", [](const StoredRun& run) { return known(run.summary.timing.optimizer_share); }, percent},
+      {"share", "share of step", [](const StoredRun& run) { return known(run.summary.timing.optimizer_share); },
+       percent},
       {"tokens_per_s", "tokens/s", [](const StoredRun& run) { return known(run.summary.timing.tokens_per_s); }, kilo},
       {"state", "optimizer state", [](const StoredRun& run) { return bytes(run.summary.optimizer_state_bytes); },
        megabytes},

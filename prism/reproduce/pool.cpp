@@ -51,7 +51,7 @@ Pool::Merged Pool::merge(const fs::path& from) {
   if (files.empty()) throw Error(fmt::format("--merge {}: expected result files (*.json), got none", from.string()));
   Merged merged;
   std::vector<StoredRun> runs;
-  for (const auto& file : files) {  // all are read before the first is written
+  for (const auto& file : files) {  // read all files before writing, so that a bad one changes nothing
     auto run = read_stored_run(file);
     if (!run.is_current()) {
       ++merged.outdated;

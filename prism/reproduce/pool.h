@@ -9,28 +9,28 @@
 
 namespace prism::reproduce {
 
-// A folder in which results gather, from any number of calls and machines:
-//   results/   one JSON file for each finished run (StoredRun)
-//   runs/      folders of runs in progress, by key; removed once the result is kept
+// A folder that collects results from any number of calls and machines:
+//   results/   one JSON file per finished run (StoredRun)
+//   runs/      folders of unfinished runs, named by key; removed once the result is stored
 //   data/      tokenizer and shards
-// Results made by another `kNumerics` are left alone and not used.
+// Results with another `kNumerics` stay in the folder but are not used.
 class Pool {
  public:
-  explicit Pool(std::filesystem::path folder);  // reads the results; the folder need not exist
+  explicit Pool(std::filesystem::path folder);  // reads the results; the folder may be missing
 
   const std::filesystem::path& folder() const { return folder_; }
   std::filesystem::path run_folder(const RunKey& key) const { return folder_ / "runs" / key.hash(); }
   std::filesystem::path data_folder() const { return folder_ / "data"; }
 
-  const StoredRun* find(const RunKey& key) const;                         // nullptr where there is none
-  const std::map<std::string, StoredRun>& runs() const { return runs_; }  // by key
+  const StoredRun* find(const RunKey& key) const;                         // nullptr if there is none
+  const std::map<std::string, StoredRun>& runs() const { return runs_; }  // by hash of the key
   void add(StoredRun run);                                                // writes its file
 
   struct Merged {
     int64_t added = 0, known = 0, outdated = 0;
   };
-  // Takes over the results of another pool's folder, of a folder of result files, or of one file. The runs that are
-  // here already stay as they are.
+  // Adds the results of another pool, of a folder of result files or of one file. A run that is already here is kept,
+  // unless only the other one has spectra.
   Merged merge(const std::filesystem::path& from);
 
  private:

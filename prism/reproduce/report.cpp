@@ -12,6 +12,7 @@
 
 #include "prism/compare/sentences.h"
 #include "prism/compare/summary.h"
+#include "prism/io/spelling.h"
 #include "prism/report/text_table.h"
 #include "prism/reproduce/stability.h"
 
@@ -45,7 +46,7 @@ std::string stability_text(const Row& row) {
                : fmt::format("{} of {} diverged, first at step {}", row.diverged, row.seeds, *row.diverged_step);
   }
   if (row.spikes > 0) {
-    text += fmt::format("{}{} spike{}", text.empty() ? "" : ", ", row.spikes, row.spikes == 1 ? "" : "s");
+    text += (text.empty() ? "" : ", ") + io::counted(row.spikes, "spike");
     if (row.unrecovered > 0) text += fmt::format(", {} without recovery", row.unrecovered);
   }
   return text.empty() ? "steady" : text;
@@ -53,7 +54,7 @@ std::string stability_text(const Row& row) {
 
 using Cells = std::vector<std::string>;
 
-// The first word of a verdict in bold.
+// Returns a verdict with the words before its colon in bold.
 std::string marked(const std::string& sentence) {
   const auto colon = sentence.find(':');
   return fmt::format("**{}**{}", sentence.substr(0, colon), sentence.substr(colon));
@@ -65,17 +66,26 @@ bool has_paper(const std::vector<Row>& rows) {
 
 bool is_of_losses(const Experiment& experiment) { return experiment.paper_measure->name == "loss"; }
 
-Cells titles(const Experiment& experiment, const std::vector<Row>& rows) {
-  Cells cells = {"series", "rate", "seeds", "training loss", "held-out loss"};
-  if (has_paper(rows))
-    cells.push_back(is_of_losses(experiment) ? "paper" : fmt::format("paper: {}", experiment.paper_label));
-  for (const auto* column : experiment.columns) cells.push_back(column->title);
-  cells.emplace_back("stability");
-  return cells;
+// Returns the columns of the table. Those with the highest rank are the first that a narrow terminal leaves out.
+std::vector<report::TextTable::Column> columns_of(const Experiment& experiment, bool paper) {
+  using report::Align;
+  std::vector<report::TextTable::Column> columns = {{"series"},
+                                                    {"rate", Align::Right},
+                                                    {"seeds", Align::Right, 98},
+                                                    {"training loss", Align::Right, 99},
+                                                    {"held-out loss", Align::Right}};
+  int rank = 1;
+  if (paper) {
+    const auto title = is_of_losses(experiment) ? "paper" : fmt::format("paper: {}", experiment.paper_label);
+    columns.push_back({title, Align::Right, rank});
+  }
+  for (const auto* column : experiment.columns) columns.push_back({column->title, Align::Right, ++rank});
+  columns.push_back({"stability", Align::Left, 97});
+  return columns;
 }
 
-Cells cells_of(const Row& row, bool paper, const std::string& mark) {
-  Cells cells = {row.label, fmt::format("{:g}{}", row.lr, row.best ? mark : ""), fmt::format("{}", row.seeds),
+Cells cells_of(const Row& row, bool paper) {
+  Cells cells = {row.label, fmt::format("{:g}{}", row.lr, row.best ? " (best)" : ""), fmt::format("{}", row.seeds),
                  loss_text(row.train_loss), loss_text(row.held_out)};
   if (paper) cells.push_back(row.paper);
   cells.insert(cells.end(), row.extra.begin(), row.extra.end());
@@ -154,25 +164,22 @@ std::vector<Row> rows_of(const Experiment& experiment, const State& state, const
   return rows;
 }
 
-std::string screen_table(const Experiment& experiment, const std::vector<Row>& rows) {
-  std::vector<report::TextTable::Column> columns;
-  for (const auto& title : titles(experiment, rows)) {
-    const bool text = title == "series" || title == "stability";
-    columns.push_back({title, text ? report::Align::Left : report::Align::Right});
-  }
-  report::TextTable table(std::move(columns));
-  for (const auto& row : rows) table.row(cells_of(row, has_paper(rows), " *"));
-  return table.text();
+std::string screen_table(const Experiment& experiment, const std::vector<Row>& rows, int64_t width) {
+  const bool paper = has_paper(rows);
+  report::TextTable table(columns_of(experiment, paper));
+  for (const auto& row : rows) table.row(cells_of(row, paper));
+  return table.text(report::locale_is_utf8(), width);
 }
 
 std::string markdown_table(const Experiment& experiment, const std::vector<Row>& rows) {
-  const auto heads = titles(experiment, rows);
-  std::string text = fmt::format("| {} |\n|", fmt::join(heads, " | "));
-  for (size_t i = 0; i < heads.size(); ++i) text += "---|";
-  text += "\n";
-  for (const auto& row : rows)
-    text += fmt::format("| {} |\n", fmt::join(cells_of(row, has_paper(rows), " (best)"), " | "));
-  return text;
+  const bool paper = has_paper(rows);
+  std::string titles = "|", rule = "|", text;
+  for (const auto& column : columns_of(experiment, paper)) {
+    titles += fmt::format(" {} |", column.title);
+    rule += "---|";
+  }
+  for (const auto& row : rows) text += fmt::format("| {} |\n", fmt::join(cells_of(row, paper), " | "));
+  return titles + "\n" + rule + "\n" + text;
 }
 
 std::vector<std::string> verdict(const Experiment& experiment, const State& state, const std::vector<Row>& rows) {
@@ -197,12 +204,13 @@ std::vector<std::string> verdict(const Experiment& experiment, const State& stat
   if (degrees > 0) {
     const double deviation = std::sqrt(squares / static_cast<double>(degrees));
     sentences.push_back(fmt::format(
-        "Standard deviation between seeds: {:.4f}. With {} seeds each, a difference of {:.4f} would be found "
+        "Standard deviation between seeds: {:.4f}. With {} seeds each, a test would detect a difference of {:.4f} "
         "four times in five.",
         deviation, seeds, detectable_difference(deviation, seeds)));
   }
   if (has_paper(rows) && is_of_losses(experiment))
-    sentences.push_back("Losses of the paper come from another corpus, tokenizer and length: compare their order.");
+    sentences.push_back(
+        "The paper's losses come from another corpus, tokenizer and run length: compare only their order.");
   return sentences;
 }
 
@@ -220,12 +228,13 @@ report::PageDocument page_document(const Experiment& experiment, const State& st
   }
   document.published = published(experiment, rows);
   document.summary.insert(document.summary.begin() + 1, context.begin(), context.end());
-  report::Facts table{"All runs"};
-  const auto heads = titles(experiment, rows);
+  report::Facts table{"Results at each rate"};
+  const bool paper = has_paper(rows);
+  const auto columns = columns_of(experiment, paper);
   for (const auto& row : rows) {
-    const auto cells = cells_of(row, has_paper(rows), " (best)");
+    const auto cells = cells_of(row, paper);
     std::vector<std::string> parts;
-    for (size_t i = 3; i + 1 < cells.size(); ++i) parts.push_back(fmt::format("{} {}", heads[i], cells[i]));
+    for (size_t i = 3; i + 1 < cells.size(); ++i) parts.push_back(fmt::format("{} {}", columns[i].title, cells[i]));
     table.rows.emplace_back(fmt::format("{} at {}", cells[0], cells[1]),
                             fmt::format("{}; {}", fmt::join(parts, ", "), cells.back()));
   }

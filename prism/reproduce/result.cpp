@@ -24,8 +24,9 @@ using nlohmann::json;
 constexpr size_t kNormPoints = 40;
 constexpr report::Limits kCurves = {.points = 100, .steps = 3, .matrices = 4, .directions = 24};
 
-// These change what a run records, where and how fast, not what it learns.
-bool is_free(std::string_view key) {
+// Returns true for keys that do not change what a run learns, only what it records, where and how fast; and for keys
+// whose effect shows in others.
+bool is_left_out(std::string_view key) {
   for (const std::string_view prefix :
        {"data.", "checkpoint.", "metrics.", "run.", "compare.", "experiment.", "train.graph", "train.deterministic",
         "train.eval_every", "model.recompute", "model.preset", "optimizer.aux_ratio"}) {
@@ -34,8 +35,8 @@ bool is_free(std::string_view key) {
   return false;
 }
 
-// Keys that were added after the first results were kept, with the value under which a run is as it was before. A key
-// at this value is left out of the settings, so that older results stay found. Add a line with every new key.
+// Keys that were added after the first results were stored, with the value that leaves a run as it was before. A key
+// with this value is left out of the settings, so that older results are still found. Add a line for every new key.
 const std::map<std::string, json, std::less<>>& added_later() {
   static const std::map<std::string, json, std::less<>> keys = {
       {"train.patience", 0}, {"optimizer.side", "short"}, {"optimizer.fixed_norm", false}};
@@ -48,7 +49,7 @@ std::vector<double> losses_of(const std::vector<train::StepRecord>& metrics) {
   return losses;
 }
 
-// Appends √Σ‖X‖² over all types of hidden matrices, where every type has X.
+// Appends √Σ‖X‖² over all types of hidden matrices, or nothing if a type lacks X.
 template <class Norm>
 void add_joint(const std::map<std::string, train::MatrixNorms>& types, Norm train::MatrixNorms::*norm,
                std::vector<double>& list) {
@@ -61,7 +62,7 @@ void add_joint(const std::map<std::string, train::MatrixNorms>& types, Norm trai
   list.push_back(rounded(std::sqrt(squares)));
 }
 
-// At most about kNormPoints steps, evenly spread, the last step among them.
+// Returns the norms at about kNormPoints evenly spread steps, including the last.
 NormLists norms_of(const std::vector<train::StepRecord>& metrics) {
   NormLists lists;
   const size_t stride = std::max<size_t>(1, metrics.size() / kNormPoints);
@@ -90,18 +91,18 @@ std::string RunKey::hash() const { return io::hash_bytes(fmt::format("{}\n{}\n{}
 
 json key_settings(const io::Config& config) {
   auto resolved = config;
-  constexpr int64_t kAnyVocabulary = 1024;  // the data's recipe stands for it
+  constexpr int64_t kAnyVocabulary = 1024;  // any number will do: the recipe of the data covers it
   train::resolve(resolved, kAnyVocabulary);
   json settings = json::object();
   for (const auto& key : resolved.table().keys()) {
     const auto& name = key.name();
-    if (is_free(name) || !resolved.has(name)) continue;
+    if (is_left_out(name) || !resolved.has(name)) continue;
     const auto& value = resolved.value(name);
     if (value == "auto" && key.fallback() == "auto") continue;  // not an option of this optimizer
     if (const auto added = added_later().find(name); added != added_later().end() && added->second == value) continue;
     settings[name] = value;
   }
-  // One rate, whether it was given itself or as a multiple of the other.
+  // Store the rate itself, also if it was given as a multiple of the other.
   settings["optimizer.aux_lr"] = train::optimizer_options(resolved).rest->lr();
   return settings;
 }
@@ -122,7 +123,7 @@ StoredRun store(const RunKey& key, const train::RunFolder& folder, double entrop
   stored.summary.routing.clear();
   for (auto& source : stored.summary.data.sources) source.path.clear();
   stored.summary.data.unigram_entropy = entropy;
-  // A resumed run took longer than its last part.
+  // Of a resumed run, `wall_seconds` covers only the last part.
   stored.summary.wall_seconds = std::max(wall_seconds, data.summary.timing.seconds);
   report::thin_run(stored.curves, kCurves);
   stored.spectra = spectra_summary(data.spectra, key.settings);
@@ -141,7 +142,7 @@ void fields(auto& json, SpectraSummary& s) {
 }
 
 void fields(auto& json, StoredRun& run) {
-  auto hash = run.key.hash();  // only written; read_stored_run compares what is read
+  auto hash = run.key.hash();  // written only; read_stored_run compares the one that is read
   json("key", hash)("numerics", run.numerics)("settings", run.key.settings)("data", run.key.data)("device",
                                                                                                   run.key.device);
   json("summary", run.summary)("stability", run.stability)("norms", run.norms)("spectra?", run.spectra)("curves",

@@ -13,13 +13,13 @@
 
 namespace prism::reproduce {
 
-// Part of every run's key. Raise it by one, by hand, when a change makes the same settings train to other losses; runs
-// made before are then made again.
+// Part of every run's key. Raise it by one when a change makes the same settings train to other losses. Older results
+// are then no longer used.
 inline constexpr int64_t kNumerics = 1;
 
-// What decides the result of a run. Two runs with equal keys have equal losses, up to rounding on a GPU.
+// Everything that decides the result of a run. Runs with equal keys have equal losses, up to rounding on a GPU.
 struct RunKey {
-  nlohmann::json settings;  // key → value: model, batch, steps, seed, optimizer, schedule and how the loss is measured
+  nlohmann::json settings;  // key → value: model, batch, steps, seed, optimizer, schedule and evaluation
   std::string data;         // recipe of the shards: text, tokenizer and split
   std::string device;       // "cpu" or "cuda"
 
@@ -27,39 +27,39 @@ struct RunKey {
   std::string settings_hash() const;  // without data and device
 };
 
-// The settings of a configuration, completed as a run completes it. Leaves out what does not change the losses:
-// folders, checkpoints, what is recorded, how the work is split into passes over memory.
+// Returns the settings of a configuration, resolved as a run resolves them. Leaves out what does not change the losses:
+// folders, checkpoints, what is recorded, options that trade memory for time.
 nlohmann::json key_settings(const io::Config& config);
 
-// Joint Frobenius norms of all hidden matrices at some steps, named as in metrics.jsonl; empty where not recorded.
+// Joint Frobenius norms of all hidden matrices at some steps, named as in metrics.jsonl; empty if not recorded.
 struct NormLists {
   std::vector<int64_t> step = {};
   std::vector<double> D = {}, G = {}, M = {}, O = {}, W = {};
 };
 
-// What a pool keeps of a finished run, a few KiB of JSON.
+// The part of a finished run that the pool keeps, a few KiB of JSON.
 struct StoredRun {
   RunKey key = {};
   int64_t numerics = kNumerics;
   train::RunSummary summary = {};  // without routing and paths; with data.unigram_entropy and wall_seconds
   Stability stability = {};
   NormLists norms = {};         // at most 40 steps
-  SpectraSummary spectra = {};  // where the run recorded spectra
-  report::PageRun curves = {};  // what a page shows of the run, at most 100 points a curve
+  SpectraSummary spectra = {};  // empty if the run recorded none
+  report::PageRun curves = {};  // for a page, at most 100 points per curve
 
   std::string file_name() const;  // "prism-lr0.02-seed1-0123456789ab.json"
   bool is_current() const { return numerics == kNumerics; }
 };
 
-double rounded(double value);  // to five significant digits, as results keep measured numbers
+double rounded(double value);  // to the five significant digits that results keep
 
-// Reads the folder of a run that ended.
+// Reads the folder of a run that has ended.
 StoredRun store(const RunKey& key, const train::RunFolder& folder, double unigram_entropy, double wall_seconds);
 
-std::string to_text(const StoredRun& run);                     // JSON, a line for each part
-StoredRun read_stored_run(const std::filesystem::path& file);  // prism::Error if it is not one
+std::string to_text(const StoredRun& run);                     // JSON, one line per part
+StoredRun read_stored_run(const std::filesystem::path& file);  // throws prism::Error if it is not one
 
-// −Σ p log p over the tokens' frequencies, in nats.
+// Returns −Σ p log p over the frequencies p of the tokens, in nats.
 double unigram_entropy(const data::Shards& shards);
 
 }  // namespace prism::reproduce

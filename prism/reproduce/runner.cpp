@@ -32,8 +32,8 @@ bool same_under(const json& ours, const json& theirs, std::string_view prefix) {
   return true;
 }
 
-// Seconds by the runs of the pool on such a device with such a model: those of the same optimizer and batch first, then
-// all. The median of seconds per token, times the tokens.
+// Returns the tokens times the median of seconds per token over runs in the pool with the same device and model: those
+// with the same optimizer and batch if there are any, otherwise all.
 double estimated_seconds(const RunKey& key, const Pool& pool, double nominal_tokens_per_s) {
   std::vector<double> alike, others;
   for (const auto& [hash, run] : pool.runs()) {
@@ -51,7 +51,7 @@ double estimated_seconds(const RunKey& key, const Pool& pool, double nominal_tok
   return tokens_of(key.settings) * per_token;
 }
 
-// The configuration of one training run, without what only experiments and comparisons have.
+// Returns the configuration of one training run, without the keys of experiments and comparisons.
 io::Config run_config(const io::Config& planned, const fs::path& folder) {
   auto config = train::make_config();
   for (const auto& key : config.table().keys()) {
@@ -80,9 +80,9 @@ compare::RunOutcome outcome_of(const compare::PlannedRun& planned, const StoredR
   outcome.eval_tokens.assign(val.tokens.begin(), val.tokens.end());
   outcome.eval_seconds = val.seconds;
   for (const double loss : val.loss) outcome.eval_losses.push_back(compare::finite_or_infinity(loss));
-  // The curve is rounded; unrounded, the last evaluation is the run's own loss.
+  // The curve is rounded; its last point is the final loss, which is not.
   if (!val.empty() && !outcome.diverged) outcome.eval_losses.back() = outcome.loss;
-  // The hash over all batches stands for them; that of a run that was stopped covers fewer and is compared with none.
+  // One hash covers all batches. A stopped run saw fewer, so its hash is not compared.
   if (stored.summary.status == train::RunStatus::Finished) outcome.batches = {stored.summary.batches};
   return outcome;
 }
@@ -100,7 +100,7 @@ RunKey key_of(const compare::PlannedRun& run, const Setup& setup) {
 
 const StoredRun* find(const Pool& pool, const compare::PlannedRun& run, const Setup& setup) {
   const auto* stored = pool.find(key_of(run, setup));
-  // What a run records is not part of its key, so the same run may be there without spectra.
+  // What a run records is not part of its key, so a run may be in the pool without spectra.
   const bool wanted = run.config.integer("metrics.spectra_every") > 0;
   return stored != nullptr && wanted && stored->spectra.empty() ? nullptr : stored;
 }
@@ -134,7 +134,7 @@ State state_of(const Experiment& experiment, const Pool& pool, const Setup& setu
   return state;
 }
 
-// Runs whose times differ by less count as equally long.
+// Runs whose times differ by less than this factor count as equally long.
 constexpr double kAboutEqual = 1.5;
 
 std::vector<MissingRun> missing_runs(const std::vector<Experiment>& experiments, const Pool& pool, const Setup& setup) {
@@ -145,7 +145,7 @@ std::vector<MissingRun> missing_runs(const std::vector<Experiment>& experiments,
       if (seen.insert(run.key.hash()).second) missing.push_back(std::move(run));
     }
   }
-  std::vector<double> limits;  // of each group of equally long runs
+  std::vector<double> limits;  // longest time of each group of about equally long runs
   std::vector<double> seconds;
   for (const auto& run : missing) seconds.push_back(run.seconds);
   std::sort(seconds.begin(), seconds.end());
@@ -194,12 +194,12 @@ class Runner {
       if (signaled()) return RunnerEnd::Interrupted;
       const auto& next = missing_.front();
       if (options_.seconds > 0 && next.seconds > seconds_left() && !ahead_.contains(next.key.hash())) {
-        note(fmt::format("{} needs about {:.0f} s and {:.0f} s are left", next.name, next.seconds,
+        note(fmt::format("{} needs about {:.0f} s, but only {:.0f} s are left", next.name, next.seconds,
                          std::max(0.0, seconds_left())));
         return RunnerEnd::OutOfTime;
       }
-      if (options_.ahead && !make_ahead()) return signaled() ? RunnerEnd::Interrupted : RunnerEnd::OutOfTime;
-      if (!one(next)) return signaled() ? RunnerEnd::Interrupted : RunnerEnd::OutOfTime;
+      if ((options_.ahead && !make_ahead()) || !make(next))
+        return signaled() ? RunnerEnd::Interrupted : RunnerEnd::OutOfTime;
       ++done_;
     }
   }
@@ -207,8 +207,8 @@ class Runner {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // Makes all missing runs that should end in time, and have not been made so in this call; they are kept as the ones
-  // after them are, one by one.
+  // Trains all missing runs that should finish in time, except those that this call already passed to `ahead`; `make`
+  // then stores them one by one. Returns false if it was stopped.
   bool make_ahead() {
     std::vector<std::pair<std::string, io::Config>> runs;
     for (const auto& missing : missing_) {
@@ -219,7 +219,8 @@ class Runner {
     return runs.empty() || options_.ahead(runs, [&] { return options_.seconds > 0 && seconds_left() <= 0; });
   }
 
-  bool one(const MissingRun& missing) {
+  // Trains a run unless its folder holds a finished one, and stores it. Returns false if it was stopped.
+  bool make(const MissingRun& missing) {
     const train::RunFolder run{pool_.run_folder(missing.key)};
     stop_ = 0;
     train::RunOptions options;
@@ -231,7 +232,7 @@ class Runner {
       report(missing, progress);
     };
     const auto begin = Clock::now();
-    if (!run.has_ended()) {  // not made ahead, nor by a call that ended before it was kept
+    if (!run.has_ended()) {
       const auto result = train::run(run_config(missing.run.config, run.path), dataset_, options);
       if (result.status == train::RunStatus::Interrupted) return false;
     }
@@ -264,7 +265,7 @@ class Runner {
   double entropy_;
   Clock::time_point begin_ = Clock::now();
   std::vector<MissingRun> missing_;
-  std::set<std::string> ahead_;  // keys of runs that were made ahead
+  std::set<std::string> ahead_;  // keys of runs passed to options_.ahead
   size_t done_ = 0;
   std::atomic<int> stop_ = 0;
 };

@@ -16,7 +16,7 @@ constexpr double kRise = 1;  // nats above the minimum that count as divergence
 
 double or_infinity(double loss) { return std::isfinite(loss) ? loss : kInfinity; }
 
-// The first step after which `curve` never falls to `limit` again.
+// Returns the first step from which `curve` stays above `limit` to its end.
 int64_t last_crossing(const std::vector<double>& curve, double limit) {
   auto step = static_cast<int64_t>(curve.size());
   while (step > 1 && curve[static_cast<size_t>(step - 2)] > limit) --step;

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import signal
 import time
 import tomllib
@@ -165,6 +166,17 @@ def test_the_paper_scale_says_which_text_it_wants(tmp_path):
 def test_every_experiment_can_be_planned():
     output, _ = run("reproduce", "all", "--scale", "paper", "--pool", "nowhere", "--dry-run")
     assert "table1" in output and "About" in output
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_tables_fit_a_terminal_of_80_columns(tmp_path, more):
+    shutil.copytree(ROOT / "experiments/results", tmp_path / "results")
+    output, _ = run("reproduce", "all", "--scale", "sweep", "--pool", tmp_path, *more)
+    tables = re.findall(r"^.*\n[-─ ]+\n(?:.+\n)+", output, flags=re.MULTILINE)
+    assert len(tables) >= (1 if more else 20)
+    for table in tables:
+        assert max(len(line) for line in table.splitlines()) <= 80, table
+        assert more or "held-out loss" in table
 
 
 def test_every_table_of_the_results_is_what_its_command_prints():
