@@ -96,7 +96,7 @@ OPTIONS = {
     "prism-long": ("Prism", {"side": "long"}),
     "prism-rows": ("Prism", {"normalize": "rows"}),
     "prism-fixed_norm": ("Prism", {"fixed_norm": True}),
-    "prism-right-rows-fixed_norm": ("Prism", {"side": "right", "normalize": "rows", "row_beta": 0.5, "fixed_norm": True, "weight_decay": 0.1}),
+    "prism-right-rows-fixed_norm": ("Prism", {"gamma": 0.1, "side": "right", "normalize": "rows", "row_beta": 0.5, "fixed_norm": True, "weight_decay": 0.1}),
     "prism-maximize": ("Prism", {"maximize": True, "weight_decay": 0.1}),
     "prism-ema": ("Prism", {"covariance": "ema", "covariance_beta": 0.9}),
     "prism-ema-seldom": ("Prism", {"covariance": "ema", "covariance_beta": 0.9, "covariance_every": 2}),

@@ -122,16 +122,17 @@ TEST_F(Values, OfASettledConfigurationMakeTheSameRunAgain) {
 
 TEST_F(Values, ThatWouldBeIgnoredAreRefusedByKey) {
   const std::pair<Settings, const char*> cases[] = {
-      {{"optimizer.rank=8"}, "rank is for covariance 'sketch', got covariance 'instant'"},
-      {{"optimizer.covariance=ema", "optimizer.rank=8"}, "rank is for covariance 'sketch', got covariance 'ema'"},
-      {{"optimizer.covariance_beta=0.5"}, "covariance_beta is for covariance 'ema' and 'sketch'"},
+      {{"optimizer.rank=8"}, "rank is for covariance 'sketch' and 'subspace', got covariance 'instant'"},
+      {{"optimizer.covariance=ema", "optimizer.rank=8"},
+       "rank is for covariance 'sketch' and 'subspace', got covariance 'ema'"},
+      {{"optimizer.covariance_beta=0.5"}, "covariance_beta is for averaged covariances, got covariance 'instant'"},
       {{"optimizer.name=shampoo", "optimizer.state_dtype=bfloat16"}, "state_dtype 'bfloat16' is for momenta"},
       {{"optimizer.name=ssd", "optimizer.state_dtype=bfloat16"}, "state_dtype 'bfloat16' is for momenta"},
-      {{"optimizer.gamma_floor=0.5"}, "--set optimizer.gamma_floor=0.5: optimizer.gamma_floor: it needs"},
+      {{"optimizer.gamma_floor=0.5"}, "--set optimizer.gamma_floor=0.5: optimizer.gamma_floor: needs"},
       {{"optimizer.name=muon", "optimizer.gamma_warmup=2"},
        "--set optimizer.gamma_warmup=2: optimizer.gamma_warmup: muon has no γ"},
       {{"schedule.kind=constant", "schedule.floor=0.5"},
-       "--set schedule.floor=0.5: schedule.floor: schedule.kind = \"constant\" has none"},
+       "--set schedule.floor=0.5: schedule.floor: schedule.kind = \"constant\" has no floor"},
       {{"schedule.decay=1"}, "needs schedule.kind = \"wsd\", got"},
       {{"schedule.warmup=3"}, "--set schedule.warmup=3: schedule.warmup: expected fewer than train.steps = 3, got 3"},
       {{"schedule.kind=wsd", "schedule.decay=3"},
