@@ -27,7 +27,7 @@ HEADER = '''"""The optimizers, generated from the tables of the C++ library when
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
@@ -35,7 +35,14 @@ from torch.optim.optimizer import ParamsT
 from .base import Optimizer
 from .mixed import RoutedOptimizer
 from .routing import Heads, Model
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 '''
+
+SHARING = """\
+        own: the processes that hold the same parameters, as under DistributedDataParallel, and share the work: each matrix is shaped by one
+            of them, which sends the update to the others; None: every process shapes all matrices"""
 
 CLASS = '''
 
@@ -45,6 +52,7 @@ class {name}(Optimizer):
     Args:
         params: parameters, named parameters (`model.named_parameters()`) or groups of them
 {documents}
+{sharing}
 
     >>> weight = torch.nn.Parameter(torch.ones(2, 3))
     >>> optimizer = {name}([weight], lr=0.1)
@@ -61,8 +69,9 @@ class {name}(Optimizer):
         self,
         params: ParamsT,
 {signature}
+        own: ProcessGroup | None = None,
     ) -> None:
-        super().__init__(params, {{{values}}})
+        super().__init__(params, {{{values}}}, own)
 '''
 
 MIXED = '''
@@ -81,6 +90,7 @@ class Mixed(RoutedOptimizer):
         head: names of the output heads, parameters or modules, instead of the rules that guess them; `[]`: there are none
         tie_rates: for programs that write one learning rate into every group: each group then trains at that rate times its `lr_ratio`, the
             ratio of its rate to the first group's at construction
+{sharing}
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
     >>> optimizer = Mixed(model, lr=0.005, aux_lr=0.005)
@@ -96,8 +106,9 @@ class Mixed(RoutedOptimizer):
 {signature}
         head: Heads = None,
         tie_rates: bool = False,
+        own: ProcessGroup | None = None,
     ) -> None:
-        super().__init__(model, {{{values}}}, _MIXED_DEFAULTS, head, tie_rates)
+        super().__init__(model, {{{values}}}, _MIXED_DEFAULTS, head, tie_rates, own)
 
 
 _MIXED_DEFAULTS: dict[str, Any] = {{{defaults}}}
@@ -150,8 +161,9 @@ def write_class(kind: str, name: str, summary: str, table: list[dict[str, Any]])
     by_name = {line["name"]: line for line in table}
     table = [by_name.pop(option) for option in first] + list(by_name.values())
     return CLASS.format(
-        name=name, kind=kind, summary=summary, documents=documents(table), signature=signature(table, len(first)), values=values(table)
-    )
+        name=name, kind=kind, summary=summary, documents=documents(table), signature=signature(table, len(first)), values=values(table),
+        sharing=SHARING,
+    )  # fmt: skip
 
 
 def write_mixed(tables: dict[str, list[dict[str, Any]]]) -> str:
@@ -166,6 +178,7 @@ def write_mixed(tables: dict[str, list[dict[str, Any]]]) -> str:
     options = first + list(by_name.values())
     text = MIXED.format(
         documents=documents(options),
+        sharing=SHARING,
         signature=signature(options, 2),
         values=values(options),
         defaults=", ".join(f'"{option["name"]}": {literal(option)}' for option in options),

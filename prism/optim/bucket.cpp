@@ -43,11 +43,11 @@ std::string who(const Options& options, const std::string& parameter) {
 // A part of a parameter that is optimized separately, as a view of what this process holds of it.
 struct Part {
   Tensor tensor;
-  LayoutPtr layout = {};  // null: its matrices are whole
+  LayoutPtr layout = {};  // null: this process shapes its matrices
   int64_t first = 0;      // its first row
 };
 
-// Returns true if matrices are cut, and not only the dimensions that count them.
+// Returns true if processes hold parts of the same matrices; false if only the dimensions that count them are cut.
 bool cuts_matrices(const Layout& layout, const Folding& folding) {
   const auto dimensions = static_cast<int64_t>(layout.shape.size());
   for (int64_t d = rows_dimension(dimensions, folding); d < dimensions; ++d) {
@@ -61,13 +61,13 @@ std::vector<Part> parts_of(const Tensor& parameter, const LayoutPtr& layout, con
                            const std::string& who) {
   if (!folding) return {{parameter}};
   check_matrix(layout ? at::IntArrayRef(layout->shape) : parameter.sizes(), *folding, who);
-  const LayoutPtr cut = layout && cuts_matrices(*layout, *folding) ? layout : nullptr;
-  if (folding->split.empty()) return {{parameter, cut}};
+  const LayoutPtr shared = layout && (layout->is_replicated() || cuts_matrices(*layout, *folding)) ? layout : nullptr;
+  if (folding->split.empty()) return {{parameter, shared}};
   const int64_t rows = rows_dimension(parameter.dim(), *folding);
   std::vector<Part> parts;
   int64_t begin = 0, first = 0;
   for (const int64_t length : folding->split) {
-    const LayoutPtr own = cut ? std::make_shared<const Layout>(cut->part(rows, begin, length)) : nullptr;
+    const LayoutPtr own = shared ? std::make_shared<const Layout>(shared->part(rows, begin, length)) : nullptr;
     const int64_t here = own ? own->here().size[rows] : length;
     parts.push_back({parameter.narrow(rows, first, here), own, first});
     begin += length;

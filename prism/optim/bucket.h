@@ -9,9 +9,9 @@
 namespace prism {
 
 // A bucket: the parts of a group's parameters that share shape, type and device, and their stacked state. A step works
-// on whole buckets. The matrices of a bucket with a layout are cut over several processes: its parameters, gradients and
-// the fields that `operands` advances are this process's parts of them. One process owns each entry: it shapes the whole
-// matrix, and keeps the rest of its state.
+// on whole buckets. Several processes share a bucket with a layout: its parameters, gradients and the fields that
+// `operands` advances are this process's parts of the matrices, or replicas. One process owns each entry: it shapes the
+// whole matrix, and keeps the rest of its state.
 struct Bucket {
   struct Entry {
     size_t parameter;    // index within the group
@@ -24,7 +24,7 @@ struct Bucket {
   at::ScalarType type;
   at::Device device;
   State state;
-  LayoutPtr layout = {};  // null: the matrices here are whole
+  LayoutPtr layout = {};  // null: this process shapes its matrices
   State owned = {};       // with a layout: the other fields, of the entries owned here
 
   bool is_owned_here(const Entry& entry) const { return layout && entry.owner == layout->exchange->rank(); }

@@ -212,7 +212,7 @@ std::vector<MatrixSpectrum> Engine::spectra(const Tensor& grad_scale) const {
     }
     for (const auto& bucket : buckets) {
       TORCH_CHECK(!bucket.layout, "spectra: '", names[bucket.entries.front().parameter],
-                  "' is cut over several processes; inspect a run of one process");
+                  "' is shaped by one process for all; inspect a run of one process");
       for (size_t i = 0; i < bucket.entries.size(); ++i) {
         const auto& entry = bucket.entries[i];
         if (!gradients[g][entry.parameter].defined()) continue;

@@ -59,7 +59,7 @@ class Engine {
 
   // Sets the parameters of group `index`, which may be one past the last. Parameters without a name are called
   // parameter.<number>. The options must outlive the group or be replaced by another call. `layouts` are those of
-  // parameters that are cut over several processes.
+  // parameters that are cut over several processes, or whose work these share.
   void set_group(size_t index, const Options& options, const std::vector<Tensor>& parameters,
                  const std::vector<std::string>& names, const std::vector<LayoutPtr>& layouts = {});
 
@@ -93,7 +93,7 @@ class Engine {
   // Resets the state of one parameter to its initial values.
   void reset_state(size_t group, size_t parameter);
 
-  // How a field of a parameter that is cut over several processes is kept: `shape` is that of the whole. With `apart` it
+  // How a field of a parameter that several processes share is kept: `shape` is that of the whole. With `apart` it
   // is not cut as its parameter is; whole_state() puts it together on all processes of the parameter, which must call it
   // together.
   struct CutField {

@@ -50,6 +50,11 @@ bool Layout::is_cut(size_t dimension) const {
                      [&](const Box& box) { return box.size.at(dimension) != shape.at(dimension); });
 }
 
+bool Layout::is_replicated() const {
+  return c10::multiply_integers(shape) > 0 &&
+         std::all_of(boxes.begin(), boxes.end(), [&](const Box& box) { return box.size == shape; });
+}
+
 Layout Layout::part(size_t dimension, int64_t begin, int64_t length) const {
   Layout result = *this;
   result.shape.at(dimension) = length;
@@ -67,6 +72,12 @@ std::function<std::vector<Tensor>()> to_owners(const std::vector<Tensor>& parts,
   const auto entries = by_owner(owners, layout.exchange->size());
   const int64_t owned = static_cast<int64_t>(entries[layout.exchange->rank()].size());
   const Tensor& first = parts.front();
+  if (layout.is_replicated()) {
+    const Tensor chosen = indices(entries[layout.exchange->rank()], first.device());
+    std::vector<Tensor> wholes;
+    for (const auto& part : parts) wholes.push_back(part.defined() ? part.index_select(0, chosen) : part);
+    return [wholes = std::move(wholes)] { return wholes; };
+  }
   std::vector<bool> is_sent;
   for (const auto& part : parts) is_sent.push_back(part.defined());
   const int64_t stacks = std::count(is_sent.begin(), is_sent.end(), true);

@@ -61,6 +61,9 @@ struct Layout {
   const Box& here() const { return boxes.at(exchange->rank()); }
   bool is_cut(size_t dimension) const;
 
+  // Returns true if every rank holds all of the tensor: only the work on it is shared.
+  bool is_replicated() const;
+
   // The layout of the indices begin … begin + length − 1 of one dimension.
   Layout part(size_t dimension, int64_t begin, int64_t length) const;
 
@@ -70,7 +73,7 @@ using LayoutPtr = std::shared_ptr<const Layout>;
 
 // Sends the parts of a stack of tensors to the ranks that own them. `parts` are stacks (B, box of this rank…), of which
 // undefined ones are left out; owners[i] is the rank that owns entry i. The result waits for the message and returns
-// stacks (entries owned here, whole shape…), undefined where `parts` are.
+// stacks (entries owned here, whole shape…), undefined where `parts` are. Nothing is sent if the layout is replicated.
 std::function<std::vector<Tensor>()> to_owners(const std::vector<Tensor>& parts, const Layout& layout,
                                                const std::vector<int64_t>& owners);
 

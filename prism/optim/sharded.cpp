@@ -1,5 +1,5 @@
-// The engine's part of a run whose parameters are cut over several processes: owners, the agreement on gradients and on
-// skipped steps, and state that is not cut as its parameter is.
+// The engine's part of a run whose parameters are cut over several processes, or whose work is shared by them: owners,
+// the agreement on gradients and on skipped steps, and state that only the owner keeps.
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -22,8 +22,19 @@ int64_t element_size(const Options& options, const Bucket& bucket) {
   return static_cast<int64_t>(c10::elementSize(compute_type(options, bucket.type)));
 }
 
+// The bytes for each element of a matrix on its way to the owner, and for each element of the update on its way back.
+struct Bytes {
+  int64_t to, back;
+};
+
+Bytes bytes_per_element(const Options& options, const Bucket& bucket) {
+  const int64_t size = element_size(options, bucket);
+  return {bucket.layout->is_replicated() ? 0 : options.operand_count() * size, size};
+}
+
 double cost_of(const Options& options, const Bucket& bucket) {
-  return shaping_cost(whole_shape(options, bucket), (options.operand_count() + 1) * element_size(options, bucket));
+  const auto [to, back] = bytes_per_element(options, bucket);
+  return shaping_cost(whole_shape(options, bucket), to + back);
 }
 
 std::string label_of(const std::string& name, const Bucket::Entry& entry) {
@@ -43,11 +54,14 @@ at::Device device_of(const std::vector<Engine::Group>& groups, const Exchange* e
 // The bytes that each rank sends at a step for one entry: its part of the operands to the owner, and the owner the parts
 // of the update to the others.
 std::vector<int64_t> bytes_of(const Options& options, const Bucket& bucket, int64_t owner) {
-  std::vector<int64_t> bytes;
-  const int64_t size = element_size(options, bucket);
-  for (const auto& box : bucket.layout->boxes) bytes.push_back(options.operand_count() * size * box.numel());
-  const int64_t held = bytes[owner] / (options.operand_count() * size);
-  bytes[owner] = size * (c10::multiply_integers(bucket.layout->shape) - held);
+  const auto [to, back] = bytes_per_element(options, bucket);
+  const auto& boxes = bucket.layout->boxes;
+  std::vector<int64_t> bytes(boxes.size());
+  for (size_t r = 0; r < boxes.size(); ++r) {
+    if (static_cast<int64_t>(r) == owner) continue;
+    bytes[r] = to * boxes[r].numel();
+    bytes[owner] += back * boxes[r].numel();
+  }
   return bytes;
 }
 
@@ -113,7 +127,8 @@ void Engine::choose_owners(std::vector<std::vector<Bucket>>& buckets, const std:
       if (!bucket.layout) continue;
       TORCH_CHECK_VALUE(!options[g]->capturable(), options[g]->name(), ": '",
                         groups_[g].names[bucket.entries.front().parameter],
-                        "' is cut over several processes, whose exchange cannot be captured; leave capturable out");
+                        "' is shaped by one process for all, and their exchange cannot be captured; leave capturable "
+                        "out");
       make_owned_state(*options[g], bucket);
     }
   }
@@ -134,11 +149,10 @@ std::vector<Engine::PlanLine> Engine::plan() const {
     const Options& options = *group.options;
     if (!options.takes_matrices()) continue;
     for (const auto& bucket : group.buckets) {
-      const int64_t bytes = (options.operand_count() + 1) * element_size(options, bucket);
       for (const auto& entry : bucket.entries) {
         const auto shape = whole_shape_of(group, entry);
         lines.push_back({label_of(group.names[entry.parameter], entry), shape, bucket.layout.get(), entry.owner,
-                         shaping_cost(shape, bucket.layout ? bytes : 0),
+                         bucket.layout ? cost_of(options, bucket) : shaping_cost(shape, 0),
                          bucket.layout ? bytes_of(options, bucket, entry.owner) : std::vector<int64_t>()});
       }
     }
@@ -182,7 +196,8 @@ int64_t Engine::bytes_sent() const {
   return bytes;
 }
 
-// A parameter has a gradient if any process has one for its part; the others take zeros.
+// A parameter has a gradient if any process has one for its part; the others take zeros. Throws if processes that hold
+// the whole parameter do not agree.
 void Engine::agree_on_presence(Gradients& gradients) const {
   for (const auto& exchange : exchanges()) {
     std::vector<std::pair<size_t, size_t>> places;
@@ -192,6 +207,7 @@ void Engine::agree_on_presence(Gradients& gradients) const {
         if (!groups_[g].layouts[p] || groups_[g].layouts[p]->exchange != exchange) continue;
         places.emplace_back(g, p);
         present.push_back(gradients[g][p].defined() ? 1 : 0);
+        present.push_back(gradients[g][p].defined() ? 0 : 1);
       }
     }
     Tensor anywhere = at::tensor(present, at::kInt).to(device_of(groups_, exchange.get()));
@@ -199,8 +215,13 @@ void Engine::agree_on_presence(Gradients& gradients) const {
     const Tensor found = anywhere.cpu();
     for (size_t i = 0; i < places.size(); ++i) {
       const auto [g, p] = places[i];
-      if (present[i] == 0 && found[static_cast<int64_t>(i)].item<int>() != 0)
-        gradients[g][p] = at::zeros_like(groups_[g].parameters[p]);
+      const auto place = static_cast<int64_t>(2 * i);
+      const bool somewhere = found[place].item<int>() != 0, missing = found[place + 1].item<int>() != 0;
+      TORCH_CHECK(!(somewhere && missing && groups_[g].layouts[p]->is_replicated()), groups_[g].options->name(), ": '",
+                  groups_[g].names[p], "' has a gradient on some of the ", exchange->size(),
+                  " processes only; average the gradients over all of them before the step, as "
+                  "DistributedDataParallel does");
+      if (somewhere && !gradients[g][p].defined()) gradients[g][p] = at::zeros_like(groups_[g].parameters[p]);
     }
   }
 }
@@ -229,7 +250,8 @@ std::vector<Engine::CutField> Engine::cut_fields(size_t group, size_t parameter)
       if (bucket.state["master"].defined()) fields.push_back({.name = "master", .shape = worked, .in_operands = true});
       for (const auto& field : fields) {
         if (field.shape.empty() && (field.in_operands || !bucket.layout)) continue;  // a number that every process has
-        const bool apart = bucket.layout && (!field.in_operands || entry.part >= 0 || flat_cut);
+        const bool mixed = !layout->is_replicated() && (entry.part >= 0 || flat_cut);
+        const bool apart = bucket.layout && (!field.in_operands || mixed);
         list.push_back({field_name(entry, field.name), field.shape, apart});
       }
     }

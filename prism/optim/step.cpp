@@ -31,7 +31,10 @@ namespace prism {
 void Engine::step(const StepRequest& request) {
   at::NoGradGuard no_grad;
   auto gradients = collect();
-  if (everyone_) agree_on_presence(gradients);
+  if (everyone_) {
+    check_plan();
+    agree_on_presence(gradients);
+  }
   has_begun_ = true;
   check_capture(gradients);
   write_scalars();
@@ -247,8 +250,8 @@ void leave_resting(std::vector<Tensor>& weights, const Tensor& rests) {
   }
 }
 
-// The step of one bucket in its three stages. If the bucket is cut over several processes, the operands travel to their
-// owners between the first two, and the updates back between the last two.
+// The step of one bucket in its three stages. If several processes share the bucket, the operands travel to their owners
+// between the first two, and the updates back between the last two.
 class BucketStep {
  public:
   BucketStep(const Options& options, Bucket& bucket, const std::vector<Tensor>& parameters,

@@ -207,11 +207,11 @@ std::string PythonEngine::plan() const {
   };
   double alone = 0;
   for (const auto& line : lines) {
-    const bool is_cut = line.layout != nullptr;
-    rows.push_back({line.name, c10::Join(" × ", line.shape), is_cut ? "to its owner" : "whole here",
-                    is_cut ? std::to_string(line.owner) : "each", number(line.cost),
-                    std::to_string(c10::sum_integers(line.bytes))});
-    if (!is_cut) {
+    const bool is_shared = line.layout != nullptr;
+    const auto* path = !is_shared ? "whole here" : line.layout->is_replicated() ? "from its owner" : "to its owner";
+    rows.push_back({line.name, c10::Join(" × ", line.shape), path, is_shared ? std::to_string(line.owner) : "each",
+                    number(line.cost), std::to_string(c10::sum_integers(line.bytes))});
+    if (!is_shared) {
       alone += line.cost;
       continue;
     }

@@ -27,14 +27,15 @@ PARAMETERS = ("params", "param_names")  # the keys of a group that are no option
 COMPILED = "prism_optim: the step is compiled already; compile without fullgraph=True, or leave optimizer.step() out of what is compiled"
 
 
-def engine_for(engine: Any, parameters: Sequence[torch.Tensor]) -> tuple[Any, bool]:
-    """Returns the engine, wrapped if some of these parameters are DTensors, and whether it is. Torch's DTensor is imported only then."""
+def engine_for(engine: Any, parameters: Sequence[torch.Tensor], own: Any) -> tuple[Any, bool]:
+    """Returns the engine, wrapped if the processes of `own` share the work or if some of these parameters are DTensors, and whether it is.
+    Torch's DTensor is imported only then."""
     engine = getattr(engine, "plain", engine)
-    if not any(hasattr(parameter, "device_mesh") for parameter in parameters):
+    if own is None and not any(hasattr(parameter, "device_mesh") for parameter in parameters):
         return engine, False
     from .distributed import ShardedEngine
 
-    return ShardedEngine(engine), True
+    return ShardedEngine(engine, own), True
 
 
 def to_json(value: Any) -> str:

@@ -1,4 +1,7 @@
-"""DTensor parameters: reads how they are cut over processes, and shows the engine, which knows only plain tensors, the shards."""
+"""Parameters that several processes share: DTensors, and replicas whose matrices are shaped by one process each.
+
+Reads how DTensors are cut, and shows the engine, which knows only plain tensors, the shards.
+"""
 
 from __future__ import annotations
 
@@ -81,9 +84,11 @@ def _sharing_group(parameter: DTensor) -> tuple[dist.ProcessGroup, dict[int, lis
     return group, coordinates
 
 
-def _everyone(parameters: Sequence[DTensor]) -> dist.ProcessGroup:
-    """Returns the processes of all meshes, and of the meshes that they are parts of: they skip a step together."""
-    ranks: set[int] = set()
+def _everyone(parameters: Sequence[DTensor], own: dist.ProcessGroup | None) -> dist.ProcessGroup:
+    """Returns the processes of `own`, of all meshes, and of the meshes that they are parts of: they skip a step together."""
+    ranks = set(dist.get_process_group_ranks(own)) if own is not None else set()
+    if own is not None and not parameters:
+        return own
     for mesh in {parameter.device_mesh for parameter in parameters}:
         root = mesh._get_root_mesh() if hasattr(mesh, "_get_root_mesh") else mesh
         ranks |= set(root.mesh.flatten().tolist())
@@ -114,10 +119,11 @@ class _Gathered:
 
 
 class ShardedEngine:
-    """The engine of an optimizer with DTensor parameters: it has the shards, and this class turns DTensors into shards and back."""
+    """The engine of an optimizer whose parameters several processes share: it has the shards, and this class turns DTensors into shards and
+    back. The processes of `own` share the work on parameters that each of them holds whole."""
 
-    def __init__(self, plain: Any) -> None:
-        self.plain = plain
+    def __init__(self, plain: Any, own: dist.ProcessGroup | None) -> None:
+        self.plain, self._own = plain, own
         self._parameters: list[Tensor] = []
         self._locals: list[Tensor] = []
         self._gathered: dict[int, _Gathered] = {}  # by the place of the parameter
@@ -139,7 +145,7 @@ class ShardedEngine:
         numbers: list[int] = []
         gathered: dict[int, _Gathered] = {}
         for place, parameter in enumerate(everything):
-            layout = self._layout(parameter) if isinstance(parameter, DTensor) else {}
+            layout = self._layout(parameter) if isinstance(parameter, DTensor) else self._replicas(parameter)
             if layout is None:
                 known = self._gathered.get(place)
                 gathered[place] = known if known and known.parameter is parameter else _Gathered(parameter, labels[place])
@@ -152,9 +158,16 @@ class ShardedEngine:
             for place, parameter in enumerate(everything)
         ]
         shards, of = iter(self._locals), iter(numbers)
-        everyone = _everyone([parameter for parameter in everything if isinstance(parameter, DTensor)])
+        everyone = _everyone([parameter for parameter in everything if isinstance(parameter, DTensor)], self._own)
         sharding = {"everyone": everyone.group_name, "layouts": layouts, "of": [[next(of) for _ in group] for group in parameters]}
         self.plain.set_groups(optimizers, [[next(shards) for _ in group] for group in parameters], names, json.dumps(sharding))
+
+    def _replicas(self, parameter: Tensor) -> dict[str, Any]:
+        """Returns the description of a parameter that every process of `own` holds whole."""
+        if self._own is None or self._own.size() == 1:
+            return {}
+        whole = [0] * parameter.dim(), list(parameter.shape)
+        return {"group": self._own.group_name, "shape": list(parameter.shape), "boxes": [whole] * self._own.size()}
 
     @staticmethod
     def _layout(parameter: DTensor) -> dict[str, Any] | None:
@@ -180,9 +193,14 @@ class ShardedEngine:
             own = {}
             for key, value in fields.items():
                 shape, apart = cut.get(key, ([], True))
-                own[key] = value if apart else _dtensor(value, parameter, parameter.placements, shape)  # type: ignore[attr-defined]
+                whole = apart or not isinstance(parameter, DTensor)
+                own[key] = value if whole else _dtensor(value, parameter, parameter.placements, shape)  # type: ignore[attr-defined]
             shown.append(own)
         return shown
+
+    def keeps_apart(self) -> bool:
+        """Returns true if some state is kept by the owners only."""
+        return any(apart for fields in self._cut for _, apart in fields.values())
 
     def take_state(self, held: list[dict[str, Tensor]]) -> None:
         self.plain.take_state([self._plain(place, fields) for place, fields in enumerate(held)])
@@ -220,25 +238,28 @@ class ShardedEngine:
 
     def apart(self, states: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
         """Returns the states of parameters, by their places, that have fields not cut as the parameter is. These are put together, cut along
-        their first dimension, and put last, in equal order on all processes, which must ask for them together."""
+        their first dimension if the parameter is cut, and put last, in equal order on all processes, which must ask for them together."""
         saved: dict[int, dict[str, Any]] = {}
         for place, cut in enumerate(self._cut):
             parameter: Any = self._parameters[place]
             fields = {key: shape for key, (shape, apart) in cut.items() if apart}
             if not fields:
                 continue
+            saved[place] = {key: value for key, value in states.get(place, {}).items() if key not in fields}
+            if not isinstance(parameter, DTensor):
+                saved[place] |= {key: self.plain.whole_state(place, key) for key in fields}
+                continue
             mesh = parameter.device_mesh
             placements = [Shard(0) if _is_shard(placement) else Replicate() for placement in parameter.placements]
             order = _cutting_order(mesh, placements) or []
-            saved[place] = {key: value for key, value in states.get(place, {}).items() if key not in fields}
             for key, shape in fields.items():
-                begin, size = _box(shape, mesh, placements, order, mesh.get_coordinate())
+                begin, size = _box(shape, mesh, placements, order, mesh.get_coordinate() or ())
                 part = self.plain.whole_state(place, key).narrow(0, begin[0], size[0]).clone()
                 saved[place][key] = _dtensor(part, parameter, placements, shape)
         return saved
 
     def spectra(self, grad_scale: Tensor | None) -> Any:
-        raise NotImplementedError("inspect: the parameters are cut over several processes (DTensor); inspect a run of one process")
+        raise NotImplementedError("inspect: several processes share the parameters; inspect a run of one process")
 
 
 def _local_gradient(parameter: DTensor) -> Tensor | None:

@@ -51,7 +51,13 @@ class RoutedOptimizer(Optimizer):
     """The base class of `Mixed`, whose signature is generated from the option tables."""
 
     def __init__(
-        self, model: Model | Sequence[Mapping[str, Any]], options: dict[str, Any], unchanged: Mapping[str, Any], head: Heads, tie_rates: bool
+        self,
+        model: Model | Sequence[Mapping[str, Any]],
+        options: dict[str, Any],
+        unchanged: Mapping[str, Any],
+        head: Heads,
+        tie_rates: bool,
+        own: Any,
     ) -> None:
         self._options: dict[str, Any] | None = options  # of groups that name no optimizer; None: every group must name its own
         self._head = head
@@ -73,7 +79,7 @@ class RoutedOptimizer(Optimizer):
             lr = groups[0].get("lr", lr)
         else:
             groups = self._split(model)
-        super().__init__(groups, {"lr": lr})
+        super().__init__(groups, {"lr": lr}, own)
         if all("momentum" in group for group in self.param_groups):
             self.defaults["momentum"] = self.param_groups[0]["momentum"]  # OneCycleLR and CyclicLR read it here
 

@@ -53,6 +53,7 @@ TEST_P(Companions, DoNotChangeAResult) {
 INSTANTIATE_TEST_SUITE_P(All, Companions,
                          testing::Values(std::tuple("prism", Json::object()),
                                          std::tuple("prism", Json{{"covariance", "ema"}}),
+                                         std::tuple("prism", Json{{"covariance", "ema"}, {"side", "inputs"}}),
                                          std::tuple("muon", Json::object()), std::tuple("soap", Json::object()),
                                          std::tuple("adamw", Json::object())),
                          [](const auto& one) { return std::get<0>(one.param) + std::to_string(one.index); });
@@ -171,6 +172,16 @@ TEST(Layout, WhatGoesToOwnersComesBack) {
   EXPECT_TRUE(from_owners(T, layout, {0, 0, 0, 0, 0})().equal(T));
   EXPECT_EQ(layout.exchange->bytes_sent(), 0);  // nothing left this process
   EXPECT_TRUE(assembled(T[0], layout).equal(T[0]));
+}
+
+TEST(Layout, IsReplicatedIfEveryRankHoldsAll) {
+  const auto boxes = [](std::vector<Box> list) { return Layout{{4, 3}, std::move(list), std::make_shared<Alone>()}; };
+  const Box whole{{0, 0}, {4, 3}};
+  EXPECT_TRUE(boxes({whole, whole}).is_replicated());
+  EXPECT_TRUE(boxes({whole, whole}).part(0, 1, 2).is_replicated());
+  EXPECT_FALSE(boxes({whole, {{4, 0}, {0, 3}}}).is_replicated());
+  EXPECT_FALSE(
+      (Layout{{0, 3}, {{{0, 0}, {0, 3}}}, std::make_shared<Alone>()}.is_replicated()));  // there is no work to share
 }
 
 TEST(Layout, CutsThePartOfThisProcessOutOfAWholeTensor) {

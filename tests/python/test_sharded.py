@@ -1,4 +1,4 @@
-"""DTensor parameters: what several gloo processes train equals what one process trains, bit for bit.
+"""DTensor parameters and replicas whose work is shared: what several gloo processes train equals what one process trains, bit for bit.
 
 The cases of one world run in the same processes, one after the other; each is a test of its own.
 """
@@ -8,6 +8,7 @@ import datetime
 import functools
 import json
 import os
+import pickle
 import traceback
 import warnings
 
@@ -149,10 +150,12 @@ def nested(model):
 
 
 OPTIONS = {
-    "prism": {"matrices": "prism"},
-    "ema": {"matrices": "prism", "covariance": "ema"},
+    "prism": {"matrices": "prism"},  # the recommended setting: an averaged covariance of the inputs
+    "instant": {"matrices": "prism", "covariance": "instant", "gamma": 1.0, "side": "right", "coefficients": "jordan"},
+    "ema": {"matrices": "prism", "covariance": "ema", "side": "short"},
     "every": {"matrices": "prism", "covariance": "ema", "covariance_every": 3, "bias_correction": True},
     "sketch": {"matrices": "prism", "covariance": "sketch", "rank": 3},
+    "subspace": {"matrices": "prism", "covariance": "subspace", "rank": 3, "fixed_norm": True},
     "rows": {"matrices": "prism", "normalize": "rows"},
     "both": {"matrices": "prism", "side": "both", "weight_decay": 0.1},
     "muon": {"matrices": "muon", "master_weights": True},
@@ -162,8 +165,9 @@ OPTIONS = {
 }
 
 
-def optimizer_of(model, options="prism", **more):
-    return prism_optim.Mixed(prism_optim.param_groups(model, lr=0.05, aux_lr=0.01, **OPTIONS[options], **more))
+def optimizer_of(model, options="prism", own=None, **more):
+    groups = prism_optim.param_groups(model, lr=0.05, aux_lr=0.01, **OPTIONS[options], **more)
+    return prism_optim.Mixed(groups, own=own)
 
 
 @functools.cache
@@ -190,6 +194,10 @@ def whole(value):
 def assert_equal(model, optimizer, expected_model, expected_optimizer):
     for (name, parameter), expected in zip(model.named_parameters(), expected_model.parameters(), strict=True):
         assert torch.equal(whole(parameter.detach()), expected), name
+    assert_equal_state(optimizer, expected_optimizer)
+
+
+def assert_equal_state(optimizer, expected_optimizer):
     ours, theirs = optimizer.state_dict(), expected_optimizer.state_dict()
     for number, expected in theirs["state"].items():
         assert ours["state"][number].keys() == expected.keys()
@@ -242,7 +250,7 @@ for _layout in ("hsdp", "fsdp_and_tensor_parallel", "nested"):
 
 
 def equals_one_process_with(folder, options):
-    compared(fsdp, options, steps=20 if options in ("ema", "muon", "soap") else 6)
+    compared(fsdp, options, steps=20 if options in ("instant", "ema", "muon", "soap") else 6)
 
 
 for _options in OPTIONS:
@@ -254,6 +262,115 @@ def sixteen_bit_weights_with_masters_equal_one_process(folder):
     compared(fsdp if dist.get_world_size() == 2 else fsdp_and_tensor_parallel, dtype=torch.bfloat16, master_weights=True)
 
 
+# ---- replicas whose work is shared
+
+
+def shared_work_equals_one_process(folder, options, dtype=torch.float32, **more):
+    plain, model = Net().to(dtype), Net().to(dtype)
+    reference, optimizer = optimizer_of(plain, options, **more), optimizer_of(model, options, own=dist.group.WORLD, **more)
+    train(plain, reference, 6)
+    train(model, optimizer, 6)
+    assert_equal(model, optimizer, plain, reference)
+    owners = {int(line.split("from its owner")[1].split()[0]) for line in optimizer.plan().splitlines() if "from its owner" in line}
+    assert owners == set(range(dist.get_world_size()))
+
+
+for _options in OPTIONS:
+    case(3 if _options in ("rows", "both", "sketch", "subspace", "rmsspectral") else 2, options=_options)(shared_work_equals_one_process)
+case(3, options="ema")(shared_work_equals_one_process)
+case(2, options="prism", dtype=torch.bfloat16, master_weights=True)(shared_work_equals_one_process)
+
+
+@case(2, 3)
+def shared_work_under_ddp_equals_replicated_work(folder):
+    """The default Mixed with real backward passes: weights, and all state once it is gathered."""
+    results = []
+    for own in (None, dist.group.WORLD):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 4))
+        wrapped = nn.parallel.DistributedDataParallel(model)
+        optimizer = prism_optim.Mixed(wrapped, own=own)
+        x = torch.randn(4, 8, generator=torch.Generator().manual_seed(dist.get_rank()))
+        for _ in range(5):
+            optimizer.zero_grad()
+            (wrapped(x) - x[:, :4].sin()).square().mean().backward()
+            optimizer.step()
+        results.append((model, optimizer))
+    assert_equal(*results[1], *results[0])
+    (_, replicated), (model, shared) = results
+    counts = [sum("covariance" in optimizer.state[p] for p in optimizer.param_groups[0]["params"]) for optimizer in (replicated, shared)]
+    assert 0 < counts[1] < counts[0] == 3  # the owner keeps the rest of the state
+    assert all("momentum" in shared.state[p] for p in shared.param_groups[0]["params"])
+
+
+@case(2, 3)
+def owners_send_updates_to_the_others_and_receive_nothing(folder):
+    model, size = Net(), dist.get_world_size()
+    optimizer = optimizer_of(model, own=dist.group.WORLD)
+    train(model, optimizer, 1)
+    elements = sum(p.numel() for p in optimizer.param_groups[0]["params"] + optimizer.param_groups[1]["params"] if p.dim() > 1)
+    assert [group["optimizer"] for group in optimizer.param_groups] == ["prism", "prism", "adamw"]  # one with `split`
+    sent = torch.tensor(optimizer._engine.bytes_sent())
+    dist.all_reduce(sent)
+    assert sent == 4 * (size - 1) * elements
+    lines = [line for line in optimizer.plan().splitlines() if line.startswith("rank")]
+    assert sum(int(line.split("sends ")[1].split()[0]) for line in lines) == sent
+
+
+@case(2)
+def shared_and_replicated_state_load_into_each_other(folder):
+    plain, model = Net(), Net()
+    reference, optimizer = optimizer_of(plain, "ema"), optimizer_of(model, "ema", own=dist.group.WORLD)
+    train(plain, reference, 2)
+    train(model, optimizer, 2)
+    saved, given = copy.deepcopy(optimizer.state_dict()), copy.deepcopy(reference.state_dict())
+    alone = Net()
+    alone.load_state_dict(model.state_dict())
+    resumed, restarted = optimizer_of(alone, "ema"), optimizer_of(model, "ema", own=dist.group.WORLD)
+    resumed.load_state_dict(saved)
+    restarted.load_state_dict(given)
+    for net, mixed in ((plain, reference), (alone, resumed), (model, restarted)):
+        train(net, mixed, 2, first=2)
+    assert_equal(model, restarted, plain, reference)
+    assert_equal(alone, resumed, plain, reference)
+    save(model, restarted, f"{folder}/own")
+    read = optimizer_of(alone, "ema", own=dist.group.WORLD)
+    load(alone, read, f"{folder}/own")
+    assert_equal(alone, read, plain, reference)
+
+
+@case(2)
+def matrices_added_later_find_owners(folder):
+    model, plain = Net(), Net()
+    optimizers = []
+    for net, own in ((model, dist.group.WORLD), (plain, None)):
+        optimizer = prism_optim.Prism([("up.weight", net.up.weight)], own=own, covariance="ema")
+        for step in range(4):
+            if step == 2:
+                optimizer.add_param_group({"params": [("down.weight", net.down.weight), ("wide.weight", net.wide.weight)]})
+            for name, parameter in net.named_parameters():
+                parameter.grad = gradients(None, torch.float32, step)[name]
+            optimizer.step()
+        optimizers.append(optimizer)
+    assert_equal(model, optimizers[0], plain, optimizers[1])
+
+
+@case(2)
+def mistakes_with_shared_work_are_named(folder):
+    model = Net()
+    optimizer = prism_optim.Prism([("up.weight", model.up.weight)], own=dist.group.WORLD)
+    model.up.weight.grad = torch.ones(24, 8) if dist.get_rank() == 0 else None
+    with pytest.raises(RuntimeError, match=r"prism: 'up.weight' has a gradient on some of the 2 processes only; average the gradients"):
+        optimizer.step()
+    for duplicate in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match=r"Prism: an optimizer whose state several processes share cannot be copied or pickled; save its"):
+            duplicate(optimizer)
+    with pytest.raises(TypeError, match="Prism: own must be a process group of torch.distributed, got bool"):
+        prism_optim.Prism([("up.weight", model.up.weight)], own=True)
+    with pytest.raises(ValueError, match="prism: 'up.weight' is shaped by one process for all, and their exchange cannot be captured"):
+        prism_optim.Prism([("up.weight", model.up.weight)], own=dist.group.WORLD, capturable=True)
+
+
 # ---- what one process decides holds for all
 
 
@@ -261,21 +378,23 @@ def local_weights(model):
     return [(p._local_tensor if isinstance(p, DTensor) else p).detach().clone() for p in model.parameters()]
 
 
+@case(2, reason="gradient")
 @case(3, reason="gradient")
 @case(4, reason="found_inf")
 def a_step_skipped_by_one_process_is_skipped_by_all(folder, reason):
-    cut = fsdp if dist.get_world_size() == 3 else fsdp_and_tensor_parallel
+    cut = {2: None, 3: fsdp, 4: fsdp_and_tensor_parallel}[dist.get_world_size()]
     model = Net()
-    cut(model)
-    optimizer = optimizer_of(model, skip_nonfinite=reason == "gradient")
+    if cut:
+        cut(model)
+    optimizer = optimizer_of(model, own=None if cut else dist.group.WORLD, skip_nonfinite=reason == "gradient")
     train(model, optimizer, 2, cut)
     before = local_weights(model)
     state = {number: {key: whole(value).clone() for key, value in fields.items()} for number, fields in optimizer.state_dict()["state"].items()}
     if reason == "gradient":
         poisoned = model.up.bias if dist.get_rank() == 1 else None  # of an elementwise rule; PRISM's matrices must rest too
         if poisoned is not None:
-            poisoned.grad = DTensor.from_local(torch.full_like(poisoned._local_tensor, torch.nan), poisoned.device_mesh, poisoned.placements, run_check=False)
-            assert poisoned._local_tensor.numel() > 0
+            poisoned.grad = torch.full_like(poisoned, torch.nan)
+            assert not cut or poisoned._local_tensor.numel() > 0
     else:
         optimizer.found_inf = torch.tensor(float(dist.get_rank() == 2))
     optimizer.step()
@@ -526,14 +645,16 @@ def parameters_swapped_for_shards_after_construction_are_followed(folder):
     assert all(isinstance(optimizer.state[p]["momentum"], DTensor) for p in [model.up.weight, model.experts])
 
 
-@case(2)
-def whole_parameters_beside_sharded_ones_train(folder):
-    """Parameters of a replicated mesh, and plain tensors."""
+@case(2, own=False)
+@case(2, own=True)
+def whole_parameters_beside_sharded_ones_train(folder, own):
+    """Parameters of a replicated mesh, and plain tensors, whose work may be shared."""
     plain, model = Net(), Net()
     mesh = world_mesh()
     model.up.weight = nn.Parameter(distribute_tensor(model.up.weight.data, mesh, [Shard(0)]))
     model.down.weight = nn.Parameter(distribute_tensor(model.down.weight.data, mesh, [Replicate()]))
-    reference, optimizer = optimizer_of(plain), optimizer_of(model)
+    reference, optimizer = optimizer_of(plain), optimizer_of(model, own=dist.group.WORLD if own else None)
+    assert ("from its owner" in optimizer.plan()) == own
     for step in range(3):
         given = gradients(None, torch.float32, step)
         for (name, parameter), expected in zip(model.named_parameters(), plain.parameters(), strict=True):
@@ -548,9 +669,11 @@ def whole_parameters_beside_sharded_ones_train(folder):
 def what_is_not_possible_is_refused_by_name(folder):
     model = Net()
     fsdp(model)
-    with pytest.raises(NotImplementedError, match="inspect: the parameters are cut over several processes"):
+    with pytest.raises(NotImplementedError, match="inspect: several processes share the parameters; inspect a run of one process"):
         optimizer = optimizer_of(model)
         train(model, optimizer, 1, fsdp)
         prism_optim.inspect(optimizer)
-    with pytest.raises(ValueError, match="prism: 'up.weight' is cut over several processes, whose exchange cannot be captured"):
+    with pytest.raises(ValueError, match="prism: 'up.weight' is shaped by one process for all, and their exchange cannot be captured"):
         prism_optim.Prism([("up.weight", model.up.weight)], capturable=True)
+    with pytest.raises(TypeError, match="Mixed: an optimizer whose state several processes share cannot be copied or pickled"):
+        copy.deepcopy(optimizer)
