@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 SHARING = """\
         own: the processes that hold the same parameters, as under DistributedDataParallel, and share the work: each matrix is shaped by one
-            of them, which sends the update to the others; None: every process shapes all matrices"""
+            of them, which sends the update to the others; None: every process shapes all matrices
+        comm_dtype: bfloat16: round updates to 2 bytes an element on their way from the process that shaped them; None: float32"""
 
 CLASS = '''
 
@@ -70,8 +71,9 @@ class {name}(Optimizer):
         params: ParamsT,
 {signature}
         own: ProcessGroup | None = None,
+        comm_dtype: Literal["bfloat16"] | None = None,
     ) -> None:
-        super().__init__(params, {{{values}}}, own)
+        super().__init__(params, {{{values}}}, own, comm_dtype)
 '''
 
 MIXED = '''
@@ -107,8 +109,9 @@ class Mixed(RoutedOptimizer):
         head: Heads = None,
         tie_rates: bool = False,
         own: ProcessGroup | None = None,
+        comm_dtype: Literal["bfloat16"] | None = None,
     ) -> None:
-        super().__init__(model, {{{values}}}, _MIXED_DEFAULTS, head, tie_rates, own)
+        super().__init__(model, {{{values}}}, _MIXED_DEFAULTS, head, tie_rates, own, comm_dtype)
 
 
 _MIXED_DEFAULTS: dict[str, Any] = {{{defaults}}}

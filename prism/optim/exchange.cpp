@@ -113,7 +113,8 @@ std::function<std::vector<Tensor>()> to_owners(const std::vector<Tensor>& parts,
 
 std::function<Tensor()> from_owners(const Tensor& whole, const Layout& layout, const std::vector<int64_t>& owners) {
   const auto entries = by_owner(owners, layout.exchange->size());
-  const Tensor stack = whole.reshape(with_count(whole.size(0), layout.shape));
+  const auto type = whole.scalar_type();
+  const Tensor stack = whole.to(layout.exchange->update_type(type)).reshape(with_count(whole.size(0), layout.shape));
   std::vector<Tensor> messages;
   std::vector<int64_t> sent, received, order;
   for (size_t r = 0; r < entries.size(); ++r) {
@@ -123,8 +124,8 @@ std::function<Tensor()> from_owners(const Tensor& whole, const Layout& layout, c
     order.insert(order.end(), entries[r].begin(), entries[r].end());
   }
   auto pending = layout.exchange->all_to_all(at::cat(messages), std::move(sent), std::move(received));
-  return [pending = std::move(pending), order = std::move(order), size = layout.here().size] {
-    const Tensor message = pending.wait().view(with_count(static_cast<int64_t>(order.size()), size));
+  return [pending = std::move(pending), order = std::move(order), size = layout.here().size, type] {
+    const Tensor message = pending.wait().view(with_count(static_cast<int64_t>(order.size()), size)).to(type);
     return at::empty_like(message).index_copy_(0, indices(order, message.device()), message);
   };
 }

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace prism {
@@ -27,6 +28,11 @@ class Exchange {
   // Sends sent[r] elements of the flat tensor `input` to each rank r, in order, and receives received[r] from it.
   Pending all_to_all(const Tensor& input, std::vector<int64_t> sent, std::vector<int64_t> received);
 
+  // Sets the type in which from_owners sends updates: a shorter one rounds them, equally on all ranks. By default they
+  // travel as they are.
+  void send_updates_as(std::optional<at::ScalarType> type) { update_type_ = type; }
+  at::ScalarType update_type(at::ScalarType computed) const { return update_type_.value_or(computed); }
+
   // Replaces each value by its maximum over all ranks.
   virtual void maximum(Tensor& values) = 0;
 
@@ -40,6 +46,7 @@ class Exchange {
   virtual Pending start(Tensor input, std::vector<int64_t> sent, std::vector<int64_t> received) = 0;
 
  private:
+  std::optional<at::ScalarType> update_type_;
   int64_t bytes_sent_ = 0;
 };
 
@@ -77,7 +84,8 @@ using LayoutPtr = std::shared_ptr<const Layout>;
 std::function<std::vector<Tensor>()> to_owners(const std::vector<Tensor>& parts, const Layout& layout,
                                                const std::vector<int64_t>& owners);
 
-// The way back: `whole` is (entries owned here, whole shape…). The result waits and returns (B, box of this rank…).
+// The way back: `whole` is (entries owned here, whole shape…). The result waits and returns (B, box of this rank…), which
+// went through the exchange's update_type().
 std::function<Tensor()> from_owners(const Tensor& whole, const Layout& layout, const std::vector<int64_t>& owners);
 
 // Puts the whole tensor together on every rank, each of which gives its box; `part` may have another shape.

@@ -18,18 +18,16 @@
 namespace prism {
 namespace {
 
-int64_t element_size(const Options& options, const Bucket& bucket) {
-  return static_cast<int64_t>(c10::elementSize(compute_type(options, bucket.type)));
-}
-
 // The bytes for each element of a matrix on its way to the owner, and for each element of the update on its way back.
 struct Bytes {
   int64_t to, back;
 };
 
 Bytes bytes_per_element(const Options& options, const Bucket& bucket) {
-  const int64_t size = element_size(options, bucket);
-  return {bucket.layout->is_replicated() ? 0 : options.operand_count() * size, size};
+  const auto type = compute_type(options, bucket.type);
+  const auto size = [](at::ScalarType scalar) { return static_cast<int64_t>(c10::elementSize(scalar)); };
+  return {bucket.layout->is_replicated() ? 0 : options.operand_count() * size(type),
+          size(bucket.layout->exchange->update_type(type))};
 }
 
 double cost_of(const Options& options, const Bucket& bucket) {

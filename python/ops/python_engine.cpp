@@ -265,6 +265,7 @@ std::vector<std::vector<LayoutPtr>> PythonEngine::layouts_of(const std::string& 
     for (const auto& box : line["boxes"])
       layout.boxes.push_back({box[0].get<std::vector<int64_t>>(), box[1].get<std::vector<int64_t>>()});
     TORCH_INTERNAL_ASSERT(static_cast<int64_t>(layout.boxes.size()) == layout.exchange->size());
+    if (given["update_type"] == "bfloat16") layout.exchange->send_updates_as(at::kBFloat16);
     layouts.push_back(std::make_shared<const Layout>(std::move(layout)));
   }
   std::vector<std::vector<LayoutPtr>> all;

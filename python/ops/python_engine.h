@@ -26,8 +26,8 @@ class PythonEngine : public torch::CustomClassHolder {
  public:
   // Makes the groups hold these parameters under these optimizers; new ones have default options. No names, or one for
   // each parameter. `sharding` is empty, or describes how several processes share parameters:
-  //   {"everyone": group, "layouts": [{"group", "shape", "boxes": [[[begin, …], [size, …]], …]}, …],
-  //    "of": [[number of a layout or −1, …], …]}
+  //   {"everyone": group, "update_type": "bfloat16" or "", "layouts": [{"group", "shape", "boxes": [[[begin, …],
+  //    [size, …]], …]}, …], "of": [[number of a layout or −1, …], …]}
   // where a group is the name of a process group, boxes are what its ranks hold, and "of" is for each group's parameters.
   void set_groups(const Names& optimizers, const std::vector<Tensors>& parameters, const std::vector<Names>& names,
                   const std::string& sharding);

@@ -27,7 +27,7 @@ PARAMETERS = ("params", "param_names")  # the keys of a group that are no option
 COMPILED = "prism_optim: the step is compiled already; compile without fullgraph=True, or leave optimizer.step() out of what is compiled"
 
 
-def engine_for(engine: Any, parameters: Sequence[torch.Tensor], own: Any) -> tuple[Any, bool]:
+def engine_for(engine: Any, parameters: Sequence[torch.Tensor], own: Any, comm_dtype: str | None) -> tuple[Any, bool]:
     """Returns the engine, wrapped if the processes of `own` share the work or if some of these parameters are DTensors, and whether it is.
     Torch's DTensor is imported only then."""
     engine = getattr(engine, "plain", engine)
@@ -35,7 +35,7 @@ def engine_for(engine: Any, parameters: Sequence[torch.Tensor], own: Any) -> tup
         return engine, False
     from .distributed import ShardedEngine
 
-    return ShardedEngine(engine, own), True
+    return ShardedEngine(engine, own, comm_dtype), True
 
 
 def to_json(value: Any) -> str:

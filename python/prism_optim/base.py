@@ -24,10 +24,12 @@ class Optimizer(torch.optim.Optimizer):
 
     kind: str | None = None  # the optimizer of groups that name none
 
-    def __init__(self, params: Iterable[Any], options: dict[str, Any], own: Any = None) -> None:
+    def __init__(self, params: Iterable[Any], options: dict[str, Any], own: Any = None, comm_dtype: str | None = None) -> None:
         if own is not None and not isinstance(own, getattr(torch.distributed, "ProcessGroup", ())):
             raise TypeError(f"{type(self).__name__}: own must be a process group of torch.distributed, got {type(own).__name__}")
-        self._engine, self._is_sharded, self._last_scale, self._own = Engine(), False, None, own
+        if comm_dtype not in (None, "bfloat16"):
+            raise ValueError(f"{type(self).__name__}: comm_dtype must be 'bfloat16' or None, got {comm_dtype!r}")
+        self._engine, self._is_sharded, self._last_scale, self._own, self._comm_dtype = Engine(), False, None, own, comm_dtype
         self._told: tuple[list[Any], list[Tensor], list[Any]] = [], [], []  # the shape of the groups, parameters, options but numbers
         self._shown: list[tuple[int, str, Tensor]] = []  # what is in `state` of the engine: parameter's place, key, view
         super().__init__(params, options)
@@ -57,7 +59,7 @@ class Optimizer(torch.optim.Optimizer):
         shape = [(group.get("optimizer", ""), len(group["params"])) for group in groups]
         if shape != self._told[0] or not all(map(is_, params, self._told[1])) or (self._is_sharded and self._engine.moved()):
             names = [group.get("param_names", []) for group in groups]
-            self._engine, self._is_sharded = engine_for(self._engine, params, self._own)
+            self._engine, self._is_sharded = engine_for(self._engine, params, self._own, self._comm_dtype)
             self._engine.set_groups([optimizer for optimizer, _ in shape], [group["params"] for group in groups], names, "")
             self._told = shape, params, [None] * len(groups)
         for index, group in enumerate(groups):
@@ -150,8 +152,9 @@ class Optimizer(torch.optim.Optimizer):
             raise TypeError(
                 f"{type(self).__name__}: an optimizer whose state several processes share cannot be copied or pickled; save its state_dict() instead"
             )
-        return super().__getstate__() | {"_engine": self._engine.plain if self._is_sharded else self._engine}
+        engine = self._engine.plain if self._is_sharded else self._engine
+        return super().__getstate__() | {"_engine": engine, "_comm_dtype": self._comm_dtype}
 
     def __setstate__(self, state: dict[str, Any]) -> None:  # pickles of earlier versions have no engine
-        fresh = {"_engine": Engine(), "_is_sharded": False, "_told": ([], [], []), "_shown": [], "_last_scale": None, "_own": None}
-        super().__setstate__(fresh | state)
+        fresh = {"_engine": Engine(), "_is_sharded": False, "_told": ([], [], []), "_shown": [], "_last_scale": None}
+        super().__setstate__(fresh | {"_own": None, "_comm_dtype": None} | state)

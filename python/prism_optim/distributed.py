@@ -122,8 +122,8 @@ class ShardedEngine:
     """The engine of an optimizer whose parameters several processes share: it has the shards, and this class turns DTensors into shards and
     back. The processes of `own` share the work on parameters that each of them holds whole."""
 
-    def __init__(self, plain: Any, own: dist.ProcessGroup | None) -> None:
-        self.plain, self._own = plain, own
+    def __init__(self, plain: Any, own: dist.ProcessGroup | None, comm_dtype: str | None) -> None:
+        self.plain, self._own, self._comm_dtype = plain, own, comm_dtype
         self._parameters: list[Tensor] = []
         self._locals: list[Tensor] = []
         self._gathered: dict[int, _Gathered] = {}  # by the place of the parameter
@@ -159,7 +159,12 @@ class ShardedEngine:
         ]
         shards, of = iter(self._locals), iter(numbers)
         everyone = _everyone([parameter for parameter in everything if isinstance(parameter, DTensor)], self._own)
-        sharding = {"everyone": everyone.group_name, "layouts": layouts, "of": [[next(of) for _ in group] for group in parameters]}
+        sharding = {
+            "everyone": everyone.group_name,
+            "update_type": self._comm_dtype or "",
+            "layouts": layouts,
+            "of": [[next(of) for _ in group] for group in parameters],
+        }
         self.plain.set_groups(optimizers, [[next(shards) for _ in group] for group in parameters], names, json.dumps(sharding))
 
     def _replicas(self, parameter: Tensor) -> dict[str, Any]:

@@ -58,6 +58,7 @@ class RoutedOptimizer(Optimizer):
         head: Heads,
         tie_rates: bool,
         own: Any,
+        comm_dtype: str | None,
     ) -> None:
         self._options: dict[str, Any] | None = options  # of groups that name no optimizer; None: every group must name its own
         self._head = head
@@ -79,7 +80,7 @@ class RoutedOptimizer(Optimizer):
             lr = groups[0].get("lr", lr)
         else:
             groups = self._split(model)
-        super().__init__(groups, {"lr": lr}, own)
+        super().__init__(groups, {"lr": lr}, own, comm_dtype)
         if all("momentum" in group for group in self.param_groups):
             self.defaults["momentum"] = self.param_groups[0]["momentum"]  # OneCycleLR and CyclicLR read it here
 

@@ -184,6 +184,16 @@ TEST(Layout, IsReplicatedIfEveryRankHoldsAll) {
       (Layout{{0, 3}, {{{0, 0}, {0, 3}}}, std::make_shared<Alone>()}.is_replicated()));  // there is no work to share
 }
 
+TEST(Layout, UpdatesComeBackInTheTypeTheyTravelIn) {
+  const Layout layout{{4, 3}, {{{0, 0}, {4, 3}}}, std::make_shared<Alone>()};
+  layout.exchange->send_updates_as(at::kBFloat16);
+  const Tensor U = random({2, 4, 3}, 1).to(at::kFloat);
+  const Tensor back = from_owners(U, layout, {0, 0})();
+  EXPECT_EQ(back.scalar_type(), at::kFloat);
+  EXPECT_TRUE(back.equal(U.to(at::kBFloat16).to(at::kFloat)));
+  EXPECT_FALSE(back.equal(U));
+}
+
 TEST(Layout, CutsThePartOfThisProcessOutOfAWholeTensor) {
   const Layout layout{{4, 6}, {{{1, 0}, {2, 6}}}, std::make_shared<Alone>()};
   const Tensor whole = random({4, 6}, 1);

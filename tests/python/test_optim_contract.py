@@ -271,7 +271,7 @@ def test_groups_override_options_and_may_come_later(case):
 @torch_too
 def test_defaults_hold_every_option_and_groups_repeat_them(case):
     optimizer = case.make(parameters(case))
-    options = set(inspect.signature(case.cls).parameters) - {"params", "own"}
+    options = set(inspect.signature(case.cls).parameters) - {"params", "own", "comm_dtype"}
     assert options <= set(optimizer.defaults) and options <= set(optimizer.param_groups[0])
     assert optimizer.defaults["lr"] == case.lr
 

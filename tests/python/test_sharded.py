@@ -165,9 +165,9 @@ OPTIONS = {
 }
 
 
-def optimizer_of(model, options="prism", own=None, **more):
+def optimizer_of(model, options="prism", own=None, comm_dtype=None, **more):
     groups = prism_optim.param_groups(model, lr=0.05, aux_lr=0.01, **OPTIONS[options], **more)
-    return prism_optim.Mixed(groups, own=own)
+    return prism_optim.Mixed(groups, own=own, comm_dtype=comm_dtype)
 
 
 @functools.cache
@@ -306,15 +306,16 @@ def shared_work_under_ddp_equals_replicated_work(folder):
 @case(2, 3)
 def owners_send_updates_to_the_others_and_receive_nothing(folder):
     model, size = Net(), dist.get_world_size()
-    optimizer = optimizer_of(model, own=dist.group.WORLD)
-    train(model, optimizer, 1)
-    elements = sum(p.numel() for p in optimizer.param_groups[0]["params"] + optimizer.param_groups[1]["params"] if p.dim() > 1)
-    assert [group["optimizer"] for group in optimizer.param_groups] == ["prism", "prism", "adamw"]  # one with `split`
-    sent = torch.tensor(optimizer._engine.bytes_sent())
-    dist.all_reduce(sent)
-    assert sent == 4 * (size - 1) * elements
-    lines = [line for line in optimizer.plan().splitlines() if line.startswith("rank")]
-    assert sum(int(line.split("sends ")[1].split()[0]) for line in lines) == sent
+    for comm_dtype, width in ((None, 4), ("bfloat16", 2)):
+        optimizer = optimizer_of(model, own=dist.group.WORLD, comm_dtype=comm_dtype)
+        train(model, optimizer, 1)
+        elements = sum(p.numel() for p in optimizer.param_groups[0]["params"] + optimizer.param_groups[1]["params"] if p.dim() > 1)
+        assert [group["optimizer"] for group in optimizer.param_groups] == ["prism", "prism", "adamw"]  # one with `split`
+        sent = torch.tensor(optimizer._engine.bytes_sent())
+        dist.all_reduce(sent)
+        assert sent == width * (size - 1) * elements
+        lines = [line for line in optimizer.plan().splitlines() if line.startswith("rank")]
+        assert sum(int(line.split("sends ")[1].split()[0]) for line in lines) == sent
 
 
 @case(2)
@@ -367,8 +368,37 @@ def mistakes_with_shared_work_are_named(folder):
             duplicate(optimizer)
     with pytest.raises(TypeError, match="Prism: own must be a process group of torch.distributed, got bool"):
         prism_optim.Prism([("up.weight", model.up.weight)], own=True)
+    with pytest.raises(ValueError, match="Prism: comm_dtype must be 'bfloat16' or None, got 'float16'"):
+        prism_optim.Prism([("up.weight", model.up.weight)], comm_dtype="float16")
     with pytest.raises(ValueError, match="prism: 'up.weight' is shaped by one process for all, and their exchange cannot be captured"):
         prism_optim.Prism([("up.weight", model.up.weight)], own=dist.group.WORLD, capturable=True)
+
+
+# ---- updates in two bytes
+
+
+@case(2, 3)
+def updates_travel_rounded_to_bfloat16(folder):
+    """From weights of 0 and at a rate of 1 a step writes the update itself, negated."""
+    for cut in (fsdp, None):
+        plain, model = Net(), Net()
+        for net in (plain, model):
+            for parameter in net.parameters():
+                parameter.data.zero_()
+        if cut:
+            cut(model)
+        arguments = {"own": None if cut else dist.group.WORLD, "comm_dtype": "bfloat16"}
+        reference, optimizer = optimizer_of(plain, "every"), optimizer_of(model, "every", **arguments)
+        for mixed in (reference, optimizer):
+            for group in mixed.param_groups:
+                group["lr"] = 1.0
+        train(plain, reference, 1)
+        train(model, optimizer, 1, cut)
+        for (name, parameter), expected in zip(model.named_parameters(), plain.parameters(), strict=True):
+            travels = parameter.dim() > 1 and name not in ("embed.weight", "head.weight") and not (cut and name == "experts")
+            rounded = expected.bfloat16().float() if travels else expected
+            assert torch.equal(whole(parameter.detach()), rounded), name
+        assert_equal_state(optimizer, reference)
 
 
 # ---- what one process decides holds for all
@@ -433,10 +463,10 @@ def the_plan_is_the_same_everywhere_and_so_is_the_traffic(folder):
     size = dist.get_world_size()
     model = Net()
     fsdp(model)
-    for options, operands in (("prism", 2), ("muon", 1)):
-        optimizer = optimizer_of(model, options)
+    for options, operands, comm_dtype in (("prism", 2, None), ("muon", 1, None), ("prism", 2, "bfloat16")):
+        optimizer = optimizer_of(model, options, comm_dtype=comm_dtype)
         plan = optimizer.plan()
-        assert optimizer_of(model, options).plan() == plan
+        assert optimizer_of(model, options, comm_dtype=comm_dtype).plan() == plan
         plans = [None] * size
         dist.all_gather_object(plans, plan.replace(" (this one)", ""))
         assert len(set(plans)) == 1
@@ -451,7 +481,7 @@ def the_plan_is_the_same_everywhere_and_so_is_the_traffic(folder):
             begin, end = (int(part) * rows // 3, (int(part) + 1) * rows // 3) if part else (0, rows)
             chunk = -(-rows // size)
             held = max(0, min(end, (owner + 1) * chunk) - max(begin, owner * chunk))
-            expected += 4 * (operands + 1) * (end - begin - held) * columns
+            expected += (4 * operands + (2 if comm_dtype else 4)) * (end - begin - held) * columns
         sent = torch.tensor(optimizer._engine.bytes_sent())
         dist.all_reduce(sent)
         assert len(owners) == 10
