@@ -1,6 +1,5 @@
 #include "prism/optim/ownership.h"
 
-#include <c10/util/ArrayRef.h>
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
@@ -24,12 +23,14 @@ std::vector<int64_t> assign(const std::vector<Job>& jobs, std::vector<double>& l
   return owners;
 }
 
-double shaping_cost(at::IntArrayRef shape, int64_t bytes_per_element) {
+double shaping_cost(at::IntArrayRef shape, int64_t bytes_per_element, at::IntArrayRef sides) {
   const auto elements = static_cast<double>(c10::multiply_integers(shape));
   if (elements == 0) return 0;
   const auto m = static_cast<double>(shape[shape.size() - 2]), n = static_cast<double>(shape.back());
-  const double s = std::min(m, n), matrices = elements / (m * n);
-  return matrices * (17 * s * s * s + 4 * s * m * n) + kPerByte * static_cast<double>(bytes_per_element) * elements;
+  const auto products = [&](double k) { return 17 * k * k * k + 4 * k * m * n; };
+  double each = sides.empty() ? products(std::min(m, n)) : 0;
+  for (const int64_t side : sides) each += products(static_cast<double>(side));
+  return elements / (m * n) * each + kPerByte * static_cast<double>(bytes_per_element) * elements;
 }
 
 }  // namespace prism

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/ATen_fwd.h>
+#include <c10/util/ArrayRef.h>
 
 #include <cstdint>
 #include <string>
@@ -20,9 +21,10 @@ struct Job {
 // jobs. Returns the rank of each job.
 std::vector<int64_t> assign(const std::vector<Job>& jobs, std::vector<double>& loads);
 
-// The cost of shaping matrices (…, m, n), in multiplications: (17 + 4α)s³ for each, with the short side s and the
-// aspect α = max(m, n)/min(m, n), and kPerByte for each byte that the exchange moves.
+// The cost of shaping matrices (…, m, n), in multiplications: 17k³ + 4kmn for each side k of `sides`, and kPerByte for
+// each byte that the exchange moves. `sides` are those of the Gram matrices (Options::gram_sides); none: the short side s,
+// which gives (17 + 4α)s³ with the aspect α = max(m, n)/min(m, n).
 inline constexpr double kPerByte = 100;
-double shaping_cost(at::IntArrayRef shape, int64_t bytes_per_element);
+double shaping_cost(at::IntArrayRef shape, int64_t bytes_per_element, at::IntArrayRef sides = {});
 
 }  // namespace prism

@@ -161,6 +161,17 @@ Tensor PrismOptions::direction(const Operands& operands, State& state) const {
   return finished(shaped(operands, prism, *this), prism, rule());
 }
 
+std::vector<int64_t> PrismOptions::gram_sides(at::IntArrayRef shape) const {
+  if (gamma() == 0) return Options::gram_sides(shape);
+  const int64_t m = shape[shape.size() - 2], n = shape.back();
+  std::vector<int64_t> sides;
+  for (const auto& side : sides_of(*this, shape)) {
+    const auto [own, other] = side.transposed ? std::pair(m, n) : std::pair(n, m);
+    sides.push_back(covariance() == CovarianceKind::Instant ? std::min(own, 2 * other) : own);  // of [T; γD] if smaller
+  }
+  return sides;
+}
+
 std::optional<Spectrum> PrismOptions::spectrum(const Tensor& G, const State& state) const {
   if (side() == Side::Both && gamma() > 0) return std::nullopt;
   const PrismState prism = prism_state(state, *this, G.sizes());

@@ -36,6 +36,7 @@ class PrismOptions : public MomentumOptions<PrismOptions> {
   Operands operands(const Tensor& G, State& state) const override;
   Tensor direction(const Operands& operands, State& state) const override;
   int64_t operand_count() const override { return gamma() > 0 || covariance() != CovarianceKind::Instant ? 2 : 1; }
+  std::vector<int64_t> gram_sides(at::IntArrayRef shape) const override;
   std::optional<Spectrum> spectrum(const Tensor& G, const State& state) const override;
   std::unique_ptr<KernelRule> kernel_rule() const override;
   void check() const override;

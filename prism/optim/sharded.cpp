@@ -32,7 +32,8 @@ Bytes bytes_per_element(const Options& options, const Bucket& bucket) {
 
 double cost_of(const Options& options, const Bucket& bucket) {
   const auto [to, back] = bytes_per_element(options, bucket);
-  return shaping_cost(whole_shape(options, bucket), to + back);
+  const auto shape = whole_shape(options, bucket);
+  return shaping_cost(shape, to + back, options.gram_sides(shape));
 }
 
 std::string label_of(const std::string& name, const Bucket::Entry& entry) {
@@ -149,8 +150,9 @@ std::vector<Engine::PlanLine> Engine::plan() const {
     for (const auto& bucket : group.buckets) {
       for (const auto& entry : bucket.entries) {
         const auto shape = whole_shape_of(group, entry);
-        lines.push_back({label_of(group.names[entry.parameter], entry), shape, bucket.layout.get(), entry.owner,
-                         bucket.layout ? cost_of(options, bucket) : shaping_cost(shape, 0),
+        const auto sides = options.gram_sides(shape);
+        lines.push_back({label_of(group.names[entry.parameter], entry), shape, sides, bucket.layout.get(), entry.owner,
+                         bucket.layout ? cost_of(options, bucket) : shaping_cost(shape, 0, sides),
                          bucket.layout ? bytes_of(options, bucket, entry.owner) : std::vector<int64_t>()});
       }
     }

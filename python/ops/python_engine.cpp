@@ -198,7 +198,9 @@ std::vector<int64_t> PythonEngine::places(const std::string& groups) const {
 
 std::string PythonEngine::plan() const {
   const auto lines = engine_.plan();
-  std::vector<std::array<std::string, 6>> rows = {{"matrix", "shape", "path", "owner", "cost", "bytes sent a step"}};
+  constexpr size_t kColumns = 7;
+  std::vector<std::array<std::string, kColumns>> rows = {
+      {"matrix", "shape", "Gram side", "path", "owner", "cost", "bytes sent a step"}};
   std::map<const Exchange*, std::vector<std::pair<double, int64_t>>> ranks;
   const auto number = [](double value) {
     std::ostringstream text;
@@ -209,8 +211,9 @@ std::string PythonEngine::plan() const {
   for (const auto& line : lines) {
     const bool is_shared = line.layout != nullptr;
     const auto* path = !is_shared ? "whole here" : line.layout->is_replicated() ? "from its owner" : "to its owner";
-    rows.push_back({line.name, c10::Join(" × ", line.shape), path, is_shared ? std::to_string(line.owner) : "each",
-                    number(line.cost), std::to_string(c10::sum_integers(line.bytes))});
+    rows.push_back({line.name, c10::Join(" × ", line.shape), c10::Join(", ", line.sides), path,
+                    is_shared ? std::to_string(line.owner) : "each", number(line.cost),
+                    std::to_string(c10::sum_integers(line.bytes))});
     if (!is_shared) {
       alone += line.cost;
       continue;
@@ -220,7 +223,7 @@ std::string PythonEngine::plan() const {
     loads[line.owner].first += line.cost;
     for (size_t r = 0; r < loads.size(); ++r) loads[r].second += line.bytes[r];
   }
-  std::array<size_t, 6> widths{};
+  std::array<size_t, kColumns> widths{};
   const auto length = [](const std::string& text) {  // in characters: continuation bytes do not count
     return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
   };

@@ -124,6 +124,24 @@ TEST(Ownership, BalancesTheMatricesOfRealModels) {
   }
 }
 
+TEST(Ownership, CountsTheSidesThatARuleUses) {
+  const auto sides = [](const Options& options, std::vector<int64_t> shape) { return options.gram_sides(shape); };
+  using Sides = std::vector<int64_t>;
+  PrismOptions recommended;
+  recommended.use_mixed_defaults();
+  EXPECT_EQ(sides(recommended, {8, 24}), (Sides{24}));  // the inputs, up to 4 times as long as the outputs
+  EXPECT_EQ(sides(recommended, {24, 8}), (Sides{8}));
+  EXPECT_EQ(sides(recommended, {8, 40}), (Sides{8}));
+  EXPECT_EQ(sides(PrismOptions(), {8, 24}), (Sides{8}));
+  EXPECT_EQ(sides(PrismOptions().side(Side::Right), {8, 24}), (Sides{16}));  // of the stack [T; γD]
+  EXPECT_EQ(sides(PrismOptions().side(Side::Both), {8, 12}), (Sides{8, 12}));
+  EXPECT_EQ(sides(recommended.gamma(0), {8, 24}), (Sides{8}));
+  EXPECT_EQ(sides(MuonOptions(), {5, 24, 8}), (Sides{8}));
+  EXPECT_EQ(sides(SOAPOptions(), {8, 24}), (Sides{8, 24}));
+  EXPECT_EQ(shaping_cost({8, 24}, 0, {24}), 17.0 * 24 * 24 * 24 + 4.0 * 24 * 8 * 24);
+  EXPECT_EQ(shaping_cost({8, 24}, 0, {8, 24}), shaping_cost({8, 24}, 0, {8}) + shaping_cost({8, 24}, 0, {24}));
+}
+
 TEST(Ownership, CountsProductsOfTheShortSideAndBytes) {
   EXPECT_EQ(shaping_cost({4, 4}, 0), 21 * 64);
   EXPECT_EQ(shaping_cost({8, 4}, 0), (17 + 4 * 2) * 64);
