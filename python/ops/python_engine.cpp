@@ -415,10 +415,11 @@ void PythonEngine::note_changes(std::set<std::string>& changes, const Options& b
   const auto usual = make_options(before.name());
   if (mixed) usual->use_mixed_defaults();
   const auto text = [](const Json& value) -> std::string {  // as Python writes it
-    return value.is_boolean() ? (value.get<bool>() ? "True" : "False") : "'" + value.get<std::string>() + "'";
+    if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
+    return value.is_string() ? "'" + value.get<std::string>() + "'" : value.dump();
   };
-  for (const auto* name : {"state_dtype", "master_weights"}) {
-    const Option& line = *before.find(name);
+  for (const auto& line : before.table()) {
+    if (line.type == "number" || line.type == "pair") continue;  // schedulers change them
     const Json was = line.get(before), is = line.get(after);
     if (was != is && was != line.get(*usual)) changes.insert(line.name + "=" + text(is) + " in place of " + text(was));
   }

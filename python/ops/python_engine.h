@@ -82,7 +82,7 @@ class PythonEngine : public torch::CustomClassHolder {
   // each of their parameters, and of the counts of skipped steps the first that is there. Parameters are matched by name
   // where both sides have names, else by position; torch.distributed.checkpoint, whose `params` are words, has already
   // arranged them.
-  // Returns the saved group that each group here came from, and which kinds of state that were asked for here it changed.
+  // Returns the saved group that each group here came from, and which options that were asked for here it changed.
   std::tuple<std::vector<int64_t>, std::string> restore(const std::string& groups, const std::vector<Values>& states,
                                                         const std::vector<OptionalTensor>& skipped, bool mixed);
 
@@ -117,7 +117,7 @@ class PythonEngine : public torch::CustomClassHolder {
   // Saved groups as a Snapshot has them: {"optimizer", "options", "parameters"}, the last as names.
   Json saved_header(const Json& saved) const;
 
-  // Adds "<option>=<after> in place of <before>" for each kind of state that was asked for and is another now.
+  // Adds "<option>=<after> in place of <before>" for each option, numbers aside, that was asked for and is another now.
   static void note_changes(std::set<std::string>& changes, const Options& before, const Options& after, bool mixed);
 
   // The layouts of each group's parameters, from the description that set_groups takes.

@@ -871,7 +871,8 @@ def test_options_that_a_checkpoint_lacks_take_their_defaults(case):
     for group in saved["param_groups"]:
         del group["skip_nonfinite"], group["maximize"]
     other = case.make(parameters(case), maximize=True, skip_nonfinite=True)
-    other.load_state_dict(saved)
+    with pytest.warns(UserWarning, match="maximize=False in place of True, skip_nonfinite=False in place of True"):
+        other.load_state_dict(saved)
     assert other.param_groups[0]["maximize"] is False and other.param_groups[0]["skip_nonfinite"] is False
     assert_same(states(other), states(optimizer))
 
@@ -890,6 +891,20 @@ def test_a_checkpoint_that_changes_what_state_is_kept_says_so_once(case):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         case.make(parameters(case, dtype=torch.bfloat16), lr=3.0).load_state_dict(saved)
+
+
+def test_a_checkpoint_that_changes_the_method_says_so():
+    """Of options that were given; numbers, which schedules change, follow the checkpoint in silence."""
+    weight = torch.nn.Parameter(torch.ones(3, 2))
+    saved = prism_optim.Prism([("w", weight)], gamma=0.5, split=(1, 2), coefficients="minimax9").state_dict()
+    given = {"covariance": "ema", "side": "right", "nesterov": False, "lr": 0.3, "coefficients": [[3.0, -4.0, 2.0]], "split": (2, 1)}
+    changes = [
+        "coefficients='minimax9' in place of [[3.0,-4.0,2.0]]", "covariance='instant' in place of 'ema'", "nesterov=True in place of False",
+        "side='short' in place of 'right'", "split=[1,2] in place of [2,1]",
+    ]  # fmt: skip
+    with pytest.warns(UserWarning) as warned:
+        prism_optim.Prism([("w", weight)], **given).load_state_dict(saved)
+    assert [str(warning.message) for warning in warned] == ["load_state_dict: options follow the checkpoint: " + ", ".join(changes)]
 
 
 @pytest.mark.parametrize("name", ["AdamW", "Adam", "RMSprop", "Adagrad", "Muon"])
