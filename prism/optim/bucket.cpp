@@ -169,6 +169,9 @@ std::vector<Bucket> make_buckets(const Options& options, const std::vector<Tenso
     const auto label = who(options, names[p]);
     TORCH_CHECK(at::isFloatingType(parameter.scalar_type()), label, " must hold real floating-point numbers, got ",
                 parameter.scalar_type());
+    TORCH_CHECK_VALUE(!parameter.is_meta(), label,
+                      " is on the meta device, which holds no values; create the optimizer after the model has its "
+                      "weights");
     const auto parts = parts_of(parameter, layout_of(layouts, p), folding, label);
     for (size_t k = 0; k < parts.size(); ++k) {
       const auto& part = parts[k];

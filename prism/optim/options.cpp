@@ -21,8 +21,8 @@ void each_field(Schedule& schedule, Function&& function) {
 }
 
 constexpr const char* kCapturable =
-    "adamw, adam, adagrad, rmsprop, and for prism (covariance instant or ema), muon and tikhonovmuon (without "
-    "damping_absolute) with solver gram, polynomials of degree 5 or 9 and one side; leave it out";
+    "adamw, adam, adagrad, rmsprop, and for prism (covariance instant, or ema with gamma > 0), muon and tikhonovmuon "
+    "(without damping_absolute) with solver gram, polynomials of degree 5 or 9 and one side; leave it out";
 
 std::string names_of(const std::vector<Option>& table) {
   std::vector<std::string> names;

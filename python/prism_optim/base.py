@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from operator import is_
 from typing import Any
 
@@ -55,6 +55,22 @@ class Optimizer(torch.optim.Optimizer):
 
     def _sync(self) -> None:
         """Tells the engine what groups and options are, and brings its state and `state` together."""
+        try:
+            params = self._tell()
+        except KeyError as missing:
+            raise ValueError(f"a group of param_groups has no {missing}; add it with add_param_group(group)") from None
+        moved, held = self._engine.make_state(), [self.state.setdefault(parameter, {}) for parameter in params]
+        if moved or not all(held[place].get(key) is view for place, key, view in self._shown):
+            fields, before = self._engine.state(), {id(view) for *_, view in self._shown}
+            self._engine.take_state([{key: torch.as_tensor(own[key]) for key in some if key in own} for own, some in zip(held, fields)])
+            for own, some in zip(held, fields, strict=True):
+                for key in [key for key, value in own.items() if id(value) in before]:
+                    del own[key]
+                own |= some
+            self._shown = [(place, key, view) for place, some in enumerate(fields) for key, view in some.items()]
+
+    def _tell(self) -> list[Tensor]:
+        """Tells the engine what changed in groups and options. Returns all parameters."""
         groups, params = self.param_groups, [parameter for group in self.param_groups for parameter in group["params"]]
         shape = [(group.get("optimizer", ""), len(group["params"])) for group in groups]
         if shape != self._told[0] or not all(map(is_, params, self._told[1])) or (self._is_sharded and self._engine.moved()):
@@ -73,15 +89,7 @@ class Optimizer(torch.optim.Optimizer):
             if others != self._told[2][index]:
                 self._engine.set_options(index, to_json(others))
                 self._told[2][index] = copy.deepcopy(others)
-        moved, held = self._engine.make_state(), [self.state[parameter] for parameter in params]
-        if moved or not all(held[place].get(key) is view for place, key, view in self._shown):
-            fields, before = self._engine.state(), {id(view) for *_, view in self._shown}
-            self._engine.take_state([{key: torch.as_tensor(own[key]) for key in some if key in own} for own, some in zip(held, fields)])
-            for own, some in zip(held, fields, strict=True):
-                for key in [key for key, value in own.items() if id(value) in before]:
-                    del own[key]
-                own |= some
-            self._shown = [(place, key, view) for place, some in enumerate(fields) for key, view in some.items()]
+        return params
 
     def _rate(self, group: dict[str, Any]) -> float | Tensor:
         return group["lr"]  # type: ignore[no-any-return]
@@ -135,6 +143,7 @@ class Optimizer(torch.optim.Optimizer):
         states = [state_dict["state"].get(number, {}) for group in saved for number in group["params"]]
         values = [{key: value for key, value in state.items() if isinstance(value, (Tensor, int, float))} for state in states]
         headers = [{key: group[key] for key in ("optimizer", *PARAMETERS, *usual[group.get("optimizer")]) if key in group} for group in saved]
+        places, before = self._engine.places(to_json(headers)), {(place, key) for place, key, _ in self._shown}
         sources, changes = self._engine.restore(to_json(headers), values, skipped, self.kind is None)
         if changes:
             warnings.warn(f"load_state_dict: options follow the checkpoint: {changes}", stacklevel=3)
@@ -143,8 +152,18 @@ class Optimizer(torch.optim.Optimizer):
             self.param_groups[index] = {key: value for key, value in saved[source].items() if key not in PARAMETERS} | own
         self.state = defaultdict(dict)
         self._sync()
+        for place, saved_state in zip(places, states, strict=True):
+            self._take_others(place, {key: value for key, value in saved_state.items() if (place, key) not in before})
         for post_hook in self._optimizer_load_state_dict_post_hooks.values():
             post_hook(self)
+
+    def _take_others(self, place: int, saved: Mapping[str, Any]) -> None:
+        """Puts what others have saved in the state of a parameter, such as the buffers of a wrapper, beside the fields of the engine."""
+        parameter = self._told[1][place]
+        own = self.state[parameter]
+        for key, value in saved.items():
+            if key not in own and not (self._is_sharded and self._engine.is_kept_apart(place, key)):
+                own[key] = value.to(parameter.device, copy=True) if isinstance(value, Tensor) else copy.deepcopy(value)
 
     def __getstate__(self) -> dict[str, Any]:
         self._sync()

@@ -207,6 +207,10 @@ class ShardedEngine:
         """Returns true if some state is kept by the owners only."""
         return any(apart for fields in self._cut for _, apart in fields.values())
 
+    def is_kept_apart(self, place: int, key: str) -> bool:
+        """Returns true if this is a field of a parameter that only its owner may hold."""
+        return self._cut[place].get(key, ([], False))[1]
+
     def take_state(self, held: list[dict[str, Tensor]]) -> None:
         self.plain.take_state([self._plain(place, fields) for place, fields in enumerate(held)])
 

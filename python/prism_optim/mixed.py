@@ -193,7 +193,7 @@ class RoutedOptimizer(Optimizer):
         """Makes `momentum` and the first of `betas` equal in groups that have both: the one that was changed since the last call wins."""
         agreed = []
         for group in self.param_groups:
-            if not _cycles_first_beta(group.get("optimizer")):
+            if not _cycles_first_beta(group.get("optimizer")) or "betas" not in group:
                 continue
             beta, *others = group["betas"]
             momentum = group.get("momentum", beta)

@@ -465,15 +465,16 @@ def test_deleted_state_starts_anew(case, reset):
 
 @torch_too
 def test_all_state_may_be_dropped_at_once(case):
-    named, fresh = parameters(case), parameters(case)
-    optimizer = case.make(named)
-    train(optimizer, named, 2)
-    optimizer.state = collections.defaultdict(dict)
-    for (_, p), (_, q) in zip(named, fresh, strict=True):
-        q.data.copy_(p.data)
-    train(optimizer, named, 2, 200)
-    train(case.make(fresh), fresh, 2, 200)
-    assert_same(values(named), values(fresh))
+    for nothing in [collections.defaultdict(dict), *([{}] if case.ours else [])]:
+        named, fresh = parameters(case), parameters(case)
+        optimizer = case.make(named)
+        train(optimizer, named, 2)
+        optimizer.state = nothing
+        for (_, p), (_, q) in zip(named, fresh, strict=True):
+            q.data.copy_(p.data)
+        train(optimizer, named, 2, 200)
+        train(case.make(fresh), fresh, 2, 200)
+        assert_same(values(named), values(fresh))
 
 
 @torch_too
@@ -521,7 +522,14 @@ def test_hand_made_groups_that_are_incomplete_are_refused_with_a_sentence(case):
     text = f"{case.cls.kind}: a group has 2 parameters and 1 names; keep 'param_names' beside 'params', or use add_param_group"
     with pytest.raises(ValueError, match=text):
         optimizer.step()
+    optimizer.param_groups[0]["params"].pop()
+    for option in ("weight_decay", "capturable", "params"):
+        value = optimizer.param_groups[0].pop(option)
+        with pytest.raises(ValueError, match=rf"a group of param_groups has no '{option}'; add it with add_param_group\(group\)"):
+            optimizer.step()
+        optimizer.param_groups[0][option] = value
     assert_same(values(named), before)
+    optimizer.step()
 
 
 # ---- schedulers
@@ -891,6 +899,42 @@ def test_a_checkpoint_that_changes_what_state_is_kept_says_so_once(case):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         case.make(parameters(case, dtype=torch.bfloat16), lr=3.0).load_state_dict(saved)
+
+
+@torch_too
+def test_what_others_keep_in_the_state_is_saved_and_loaded(case):
+    """As wrappers do that average weights or remember them (Lookahead, SAM)."""
+    named, other = parameters(case), parameters(case)
+    optimizer, loaded = case.make(named), case.make(other)
+    train(optimizer, named, 1)
+    weight = named[0][1]
+    optimizer.state[weight] |= {"slow": weight.detach().clone(), "count": 3}
+    train(optimizer, named, 1)
+    loaded.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    found = loaded.state[other[0][1]]
+    assert_same(found["slow"], optimizer.state[weight]["slow"])
+    assert found["count"] == 3
+    assert found.keys() == optimizer.state[weight].keys()
+
+
+def test_weights_on_the_meta_device_are_refused_by_name():
+    with torch.device("meta"):
+        model = torch.nn.Linear(3, 2)
+    text = r"'weight' is on the meta device, which holds no values; create the optimizer after the model has its weights"
+    with pytest.raises(ValueError, match=text):
+        prism_optim.Prism([("weight", model.weight)])
+
+
+def test_torch_cannot_swap_weights_that_an_optimizer_of_ours_holds():
+    model = torch.nn.Linear(3, 2)
+    optimizer = prism_optim.AdamW(model.parameters())
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        with pytest.raises(RuntimeError, match="Couldn't swap Linear.weight"):
+            model.double()
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    assert optimizer.param_groups[0]["params"][0] is model.weight
 
 
 def test_a_checkpoint_that_changes_the_method_says_so():

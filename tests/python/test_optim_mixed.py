@@ -7,8 +7,11 @@ import warnings
 import prism_optim
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 from optim_cases import assert_same, set_gradients, states, values
 from torch import nn
+from torch.distributed.checkpoint import CheckpointException
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict, set_optimizer_state_dict
 from torch.optim import lr_scheduler
 
 
@@ -147,6 +150,66 @@ def test_state_saved_before_momentum_had_two_names_loads():
     del saved["param_groups"][1]["momentum"]
     other.load_state_dict(saved)
     assert other.param_groups[1]["momentum"] == 0.9
+
+
+def test_the_message_about_capturable_names_every_setting():
+    assert prism_optim.Mixed(net(), capturable=True).param_groups[0]["capturable"]
+    for options in ({"gamma": 0}, {"covariance": "sketch"}, {"side": "both"}, {"solver": "exact"}):
+        with pytest.raises(ValueError, match=r"prism: capturable is for .* prism \(covariance instant, or ema with gamma > 0\), .* solver gram, .* one side"):
+            prism_optim.Mixed(net(), capturable=True, **options)
+
+
+FORMER = {"lr": 0.02, "gamma": 1.0, "side": "short", "covariance": "instant", "coefficients": "jordan"}
+
+
+@pytest.mark.parametrize("full", [None, False, True], ids=["plain", "dcp", "dcp full"])
+@pytest.mark.parametrize("saved_by", [FORMER, {}], ids=["former", "present"])
+def test_state_of_the_former_default_continues_as_it_was(saved_by, full):
+    """Saved with the former default of Mixed and loaded with the present one, and the reverse: options and state follow the checkpoint."""
+    if full and not saved_by:
+        pytest.skip("with full_state_dict DCP loads no fields that the optimizer does not have yet")
+    model, other = net(), net(1)
+    first, second = prism_optim.Mixed(model, **saved_by), prism_optim.Mixed(other, **({} if saved_by else FORMER))
+    train(first, model, 3)
+    train(second, other, 1)
+    weights_then = copy.deepcopy(model.state_dict())
+    if full is None:
+        saved = copy.deepcopy(first.state_dict())
+        if saved_by:
+            saved["param_groups"][0]["side"] = "auto"  # as it was called then
+    else:
+        options = StateDictOptions(full_state_dict=full)
+        saved = copy.deepcopy(get_optimizer_state_dict(model, first, options=options))
+    other.load_state_dict(weights_then)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about options that were given here
+        second.load_state_dict(saved) if full is None else set_optimizer_state_dict(other, second, saved, options=options)
+    train(first, model, 2, first_seed=7)
+    train(second, other, 2, first_seed=7)
+    assert_same(weights(other), weights(model))
+    assert_same(states(second), states(first))
+    assert ("covariance" in second.state[other[1].weight]) == (saved_by == {})
+
+
+def test_a_checkpoint_on_disk_is_read_into_an_optimizer_with_its_options(tmp_path):
+    model = net()
+    optimizer = prism_optim.Mixed(model, **FORMER)
+    train(optimizer, model, 2)
+    dcp.save({"model": model.state_dict(), "optimizer": get_optimizer_state_dict(model, optimizer)}, checkpoint_id=tmp_path)
+    for options in ({}, FORMER):
+        other = net(1)
+        loaded = prism_optim.Mixed(other, **options)
+        parts = {"model": other.state_dict(), "optimizer": get_optimizer_state_dict(other, loaded)}
+        if not options:
+            with pytest.raises(CheckpointException, match="Missing key in checkpoint state_dict: optimizer.state.1.weight.step"):
+                dcp.load(parts, checkpoint_id=tmp_path)
+            continue
+        dcp.load(parts, checkpoint_id=tmp_path)
+        other.load_state_dict(parts["model"])
+        set_optimizer_state_dict(other, loaded, parts["optimizer"])
+        train(optimizer, model, 2, first_seed=7)
+        train(loaded, other, 2, first_seed=7)
+        assert_same(weights(other), weights(model))
 
 
 def test_the_routing_table_follows_added_groups():
