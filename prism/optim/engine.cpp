@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -177,7 +178,9 @@ std::vector<std::pair<std::string, Tensor>> Engine::state_of(size_t group, size_
   return views;
 }
 
-void Engine::reset_state(size_t group, size_t parameter) {
+// Calls f(view, value) with the initial value of each field of a parameter.
+template <class Function>
+void Engine::each_initial(size_t group, size_t parameter, const Function& f) const {
   at::NoGradGuard no_grad;
   const Group& here = groups_.at(group);
   for (const auto& bucket : here.buckets) {
@@ -187,13 +190,25 @@ void Engine::reset_state(size_t group, size_t parameter) {
     each_field(bucket, [&](const Bucket::Entry& entry, const std::string& field, const Tensor& view) {
       if (entry.parameter != parameter) return;
       if (field != "master") {
-        view.fill_(initial.at(field));
+        f(view, at::scalar_tensor(initial.at(field), view.options()));
         return;
       }
       const Bucket one{{entry}, bucket.shape, bucket.type, bucket.device, {}, bucket.layout};
-      view.copy_(parts_of(*here.options, one, here.parameters).front().reshape(bucket.shape));
+      f(view, parts_of(*here.options, one, here.parameters).front().reshape(bucket.shape));
     });
   }
+}
+
+void Engine::reset_state(size_t group, size_t parameter) {
+  each_initial(group, parameter, [](const Tensor& view, const Tensor& value) { view.copy_(value); });
+}
+
+bool Engine::has_initial_state(size_t group, size_t parameter) const {
+  bool is_initial = true;
+  each_initial(group, parameter, [&](const Tensor& view, const Tensor& value) {
+    is_initial = is_initial && view.eq(value).all().item<bool>();
+  });
+  return is_initial;
 }
 
 std::vector<MatrixSpectrum> Engine::spectra(const Tensor& grad_scale) const {

@@ -93,6 +93,9 @@ class Engine {
   // Resets the state of one parameter to its initial values.
   void reset_state(size_t group, size_t parameter);
 
+  // Returns true if all state of a parameter that is kept here has its initial values.
+  bool has_initial_state(size_t group, size_t parameter) const;
+
   // How a field of a parameter that several processes share is kept: `shape` is that of the whole. With `apart` it
   // is not cut as its parameter is; whole_state() puts it together on all processes of the parameter, which must call it
   // together.
@@ -136,6 +139,9 @@ class Engine {
   std::vector<Restored> restore(const Snapshot& snapshot, const std::string& who = "load");
 
  private:
+  template <class Function>
+  void each_initial(size_t group, size_t parameter, const Function& f) const;
+
   using Gradients = std::vector<std::vector<Tensor>>;  // of each group; undefined for a parameter without gradient
 
   Gradients collect() const;

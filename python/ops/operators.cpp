@@ -148,6 +148,7 @@ TORCH_LIBRARY(prism, library) {
       .def("make_state", &PythonEngine::make_state)
       .def("state", &PythonEngine::state)
       .def("take_state", &PythonEngine::take_state)
+      .def("has_initial_state", &PythonEngine::has_initial_state)
       .def("step", &PythonEngine::step)
       .def("cut_fields", &PythonEngine::cut_fields)
       .def("whole_state", &PythonEngine::whole_state)

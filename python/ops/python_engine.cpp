@@ -156,6 +156,15 @@ void PythonEngine::take_state(const std::vector<Fields>& held) {
   });
 }
 
+bool PythonEngine::has_initial_state(int64_t place) const {
+  bool is_initial = false;
+  int64_t next = 0;
+  each_parameter([&](size_t group, size_t parameter) {
+    if (next++ == place) is_initial = engine_.has_initial_state(group, parameter);
+  });
+  return is_initial;
+}
+
 void PythonEngine::step(const OptionalTensor& found_inf, const OptionalTensor& grad_scale) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   engine_.step({.found_inf = number(found_inf), .grad_scale = number(grad_scale)});

@@ -57,6 +57,9 @@ class PythonEngine : public torch::CustomClassHolder {
   // it is the state here that holds.
   void take_state(const std::vector<Fields>& held);
 
+  // Returns true if a parameter's state has its initial values.
+  bool has_initial_state(int64_t place) const;
+
   void step(const OptionalTensor& found_inf, const OptionalTensor& grad_scale);
 
   // How the state of all parameters is cut: [{field: [shape of the whole, kept apart from its parameter's shards]}, …].

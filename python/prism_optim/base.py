@@ -75,6 +75,7 @@ class Optimizer(torch.optim.Optimizer):
         shape = [(group.get("optimizer", ""), len(group["params"])) for group in groups]
         if shape != self._told[0] or not all(map(is_, params, self._told[1])) or (self._is_sharded and self._engine.moved()):
             names = [group.get("param_names", []) for group in groups]
+            self._drop_initial_state(set(params))
             self._engine, self._is_sharded = engine_for(self._engine, params, self._own, self._comm_dtype)
             self._engine.set_groups([optimizer for optimizer, _ in shape], [group["params"] for group in groups], names, "")
             self._told = shape, params, [None] * len(groups)
@@ -90,6 +91,17 @@ class Optimizer(torch.optim.Optimizer):
                 self._engine.set_options(index, to_json(others))
                 self._told[2][index] = copy.deepcopy(others)
         return params
+
+    def _drop_initial_state(self, staying: set[Tensor]) -> None:
+        """Drops the state of parameters that have left their groups before it was ever advanced: what shards a model after the optimizer was
+        created replaces all parameters, whose full-size state would otherwise stay in memory."""
+        for place, parameter in enumerate(self._told[1]):
+            if parameter not in staying and self._engine.has_initial_state(place):
+                own = self.state.get(parameter, {})
+                for _, key, _ in [shown for shown in self._shown if shown[0] == place]:
+                    own.pop(key, None)
+                if not own:
+                    self.state.pop(parameter, None)
 
     def _rate(self, group: dict[str, Any]) -> float | Tensor:
         return group["lr"]  # type: ignore[no-any-return]
