@@ -707,3 +707,111 @@ def what_is_not_possible_is_refused_by_name(folder):
         prism_optim.Prism([("up.weight", model.up.weight)], capturable=True)
     with pytest.raises(TypeError, match="Mixed: an optimizer whose state several processes share cannot be copied or pickled"):
         copy.deepcopy(optimizer)
+
+
+# ---- on a GPU
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("options", ["prism", "instant", "muon"])
+def test_companions_do_not_change_what_the_kernels_compute(options):
+    """A matrix alone, and in stacks of 2, 3 and 8: with several processes the stacks of an owner differ from those of one process."""
+    kind, more = OPTIONS[options]["matrices"], {key: value for key, value in OPTIONS[options].items() if key not in ("matrices", "master_weights")}
+    for shape in ((64, 64), (100, 36), (256, 512), (3, 48, 32)):
+        alone = None
+        for count in (1, 2, 3, 8):
+            stack = [nn.Parameter(torch.randn(shape, generator=torch.Generator().manual_seed(i)).cuda()) for i in range(count)]
+            stack.insert(count // 2, stack.pop(0))
+            groups = [{"params": [(str(i), p) for i, p in enumerate(stack)], "optimizer": kind, **more}]
+            optimizer = prism_optim.Mixed(groups)
+            watched = stack[count // 2]
+            for step in range(3):
+                for i, p in enumerate(stack):
+                    seed = 1000 + step if p is watched else 100 * step + i
+                    p.grad = torch.randn(shape, generator=torch.Generator().manual_seed(seed)).cuda()
+                optimizer.step()
+            result = [watched.detach(), *optimizer.state[watched].values()]
+            alone = alone or result
+            assert all(map(torch.equal, result, alone)), (shape, count)
+
+
+def cuda_rows(model):
+    """Rows of each parameter on the GPU, made without a collective."""
+    mesh, size, rank = init_device_mesh("cuda", (dist.get_world_size(),)), dist.get_world_size(), dist.get_rank()
+    for module in model.modules():
+        for name, p in list(module.named_parameters(recurse=False)):
+            chunks = p.data.chunk(size)
+            local = (chunks[rank] if rank < len(chunks) else p.data[:0]).clone().cuda()
+            shard = DTensor.from_local(local, mesh, [Shard(0)], run_check=False, shape=p.shape, stride=p.stride())
+            module.register_parameter(name, nn.Parameter(shard))
+
+
+def on_one_gpu(rank, size, folder):
+    torch.cuda.set_device(0)
+    for options in ("prism", "instant", "muon", "soap"):
+        for cut in (cuda_rows, None):
+            model = Net()
+            if cut:
+                cut(model)
+            else:
+                model.cuda()
+            optimizer = optimizer_of(model, options, own=None if cut else dist.group.WORLD)
+            for step in range(5):
+                grads = filled(Net(), 100 + step)
+                if cut:
+                    cut(grads)
+                else:
+                    grads.cuda()
+                for p, gradient in zip(model.parameters(), grads.parameters(), strict=True):
+                    p.grad = gradient.detach()
+                optimizer.step()
+            assert "to its owner" in optimizer.plan() if cut else "from its owner" in optimizer.plan()
+            weights = {name: (p._local_tensor if cut else p).detach().cpu() for name, p in model.named_parameters()}
+            torch.save(weights, f"{folder}/{options}.{'cut' if cut else 'own'}.{rank}")
+
+
+@pytest.fixture(scope="module")
+def two_ranks_on_one_gpu(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gpu")
+    run(__file__, "on_one_gpu", 2, folder)
+    return folder
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("how", ["cut", "own"])
+@pytest.mark.parametrize("options", ["prism", "instant", "muon", "soap"])
+def test_two_ranks_on_one_gpu_train_as_one_process(two_ranks_on_one_gpu, options, how):
+    """With gloo. Shared matrices are shaped in plain ATen, those of one process by the kernels, which round operands to fp16: to that they agree."""
+    model = Net().cuda()
+    optimizer = optimizer_of(model, options)
+    for step in range(5):
+        for p, gradient in zip(model.parameters(), filled(Net(), 100 + step).parameters(), strict=True):
+            p.grad = gradient.detach().cuda()
+        optimizer.step()
+    parts = [torch.load(two_ranks_on_one_gpu / f"{options}.{how}.{rank}") for rank in range(2)]
+    for name, p in model.named_parameters():
+        if how == "own":
+            assert torch.equal(parts[0][name], parts[1][name])
+        found = parts[0][name] if how == "own" else torch.cat([part[name] for part in parts])
+        torch.testing.assert_close(found, p.detach().cpu(), rtol=1e-2, atol=1e-2, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.gpu
+def test_one_process_with_nccl_trains_as_without(tmp_path):
+    dist.init_process_group("nccl", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        nets = [Net().cuda(), Net().cuda(), Net().cuda()]
+        fully_shard(nets[1], mesh=init_device_mesh("cuda", (1,)))
+        optimizers = [optimizer_of(nets[0]), optimizer_of(nets[1]), optimizer_of(nets[2], own=dist.group.WORLD)]
+        for step in range(3):
+            for net, optimizer in zip(nets, optimizers, strict=True):
+                for p, gradient in zip(net.parameters(), filled(Net(), 100 + step).cuda().parameters(), strict=True):
+                    value = gradient.detach()
+                    p.grad = distribute_tensor(value, p.device_mesh, p.placements) if isinstance(p, DTensor) else value
+                optimizer.step()
+        for net in nets[1:]:
+            for p, expected in zip(net.parameters(), nets[0].parameters(), strict=True):
+                assert torch.equal(whole(p.detach()), expected.detach())
+        dcp.save({"optimizer": get_optimizer_state_dict(nets[1], optimizers[1])}, checkpoint_id=tmp_path / "state")
+    finally:
+        dist.destroy_process_group()
