@@ -29,6 +29,8 @@ readonly build_packages=(
   ccache libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev libxxhash-dev libutf8proc-dev libzstd-dev
   zlib1g-dev libgtest-dev
 )
+# `prism train` on several processes; .deps has no MPI, and a build without it trains in one process.
+readonly mpi_packages=(libopenmpi-dev openmpi-bin)
 
 die() {  # prints the first argument, then the others indented
   printf 'setup: %s\n' "$1" >&2
@@ -154,7 +156,7 @@ main() {
     build | test | clients)
       mapfile -t missing < <(
         missing_programs "${build_programs[@]}"
-        [[ -d .deps ]] || missing_packages "${build_packages[@]}"
+        [[ -d .deps ]] || missing_packages "${build_packages[@]}" "${mpi_packages[@]}"
         [[ -n ${PYTHON:-} ]] || python3 -c 'import ensurepip' 2>/dev/null || echo python3-venv
       )
       ;;

@@ -12,6 +12,7 @@
 #include <new>
 
 #include "prism/cli/console.h"
+#include "prism/cli/perform.h"
 #include "prism/io/error.h"
 #include "prism/io/spelling.h"
 #include "prism/train/config.h"
@@ -95,24 +96,8 @@ std::string parse_mistake(const CLI::App& app, const CLI::ParseError& error) {
 
 int report(const std::string& who, std::string message, int status) {
   for (size_t at; (at = message.find('\n')) != std::string::npos;) message.replace(at, 1, " ");
-  say(stderr, fmt::format("{}: {}\n", who, message));
+  if (!message.empty()) say(stderr, fmt::format("{}: {}\n", who, message));
   return status;
-}
-
-int perform(const Action& action, const std::string& who) {
-  try {
-    return action();
-  } catch (const Error& error) {
-    return report(who, error.what(), kWrongInput);
-  } catch (const c10::ValueError& error) {
-    return report(who, error.what_without_backtrace(), kWrongInput);
-  } catch (const c10::Error& error) {
-    return report(who, error.what_without_backtrace(), kFailed);
-  } catch (const std::bad_alloc&) {
-    return report(who, "out of memory", kFailed);
-  } catch (const std::exception& error) {
-    return report(who, error.what(), kFailed);
-  }
 }
 
 // Returns the words after the program's name, last first, as the parser expects them. Rewrites `prism help train` as
@@ -143,6 +128,22 @@ Action attach_commands(CLI::App& app, const std::vector<Command>& commands) {
     }
     throw std::logic_error("no command was parsed");
   };
+}
+
+int perform(const Action& action, const std::string& who) {
+  try {
+    return action();
+  } catch (const Error& error) {
+    return report(who, error.what(), kWrongInput);
+  } catch (const c10::ValueError& error) {
+    return report(who, error.what_without_backtrace(), kWrongInput);
+  } catch (const c10::Error& error) {
+    return report(who, error.what_without_backtrace(), kFailed);
+  } catch (const std::bad_alloc&) {
+    return report(who, "out of memory", kFailed);
+  } catch (const std::exception& error) {
+    return report(who, error.what(), kFailed);
+  }
 }
 
 int run(int argc, const char* const* argv) {

@@ -12,6 +12,7 @@
 #include "prism/cli/command.h"
 #include "prism/cli/console.h"
 #include "prism/cli/options.h"
+#include "prism/dist/communicator.h"
 #include "prism/report/terminal_text.h"
 #include "prism/train/machine.h"
 
@@ -89,6 +90,16 @@ Finding check_terminal() {
           "export LANG=C.UTF-8"};
 }
 
+// The transports of this build for `prism train` on several processes.
+Finding check_processes() {
+  std::string text;
+  for (const auto& transport : dist::transports()) {
+    text += fmt::format("{}{}{}: {}", text.empty() ? "" : "; ", transport.is_built ? "" : "no ", transport.name,
+                        transport.text);
+  }
+  return {Verdict::Ok, "processes", text, ""};
+}
+
 struct DoctorOptions {
   std::string out = "runs";
   std::string probe;
@@ -140,7 +151,7 @@ Action attach(CLI::App& app) {
 
 std::vector<Finding> check_system(const fs::path& out) {
   return {check_memory(), check_disk("disk", fs::current_path(), false), check_disk("results", out, true),
-          check_terminal()};
+          check_processes(), check_terminal()};
 }
 
 Command doctor_command() {

@@ -123,9 +123,10 @@ train::Dataset open_dataset(const io::Config& config, ProgressLine& line,
   return dataset;
 }
 
-void announce(const io::Config& config, const train::DatasetSize& data, ProgressLine& line, int64_t done, size_t runs) {
+void announce(const io::Config& config, const train::DatasetSize& data, ProgressLine& line, int64_t done, size_t runs,
+              int64_t processes) {
   line.doing("measuring a step");
-  const auto estimate = train::estimate(config, data, done);
+  const auto estimate = train::estimate(config, data, done, processes);
   const double seconds = estimate.seconds * static_cast<double>(runs), memory = estimate.memory.total();
   line.note(model_line(config, estimate));
   line.note(device_line(config));

@@ -1,21 +1,29 @@
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cmath>
+#include <csignal>
 #include <memory>
+#include <optional>
 
 #include "prism/cli/command.h"
 #include "prism/cli/console.h"
 #include "prism/cli/interrupt.h"
 #include "prism/cli/jobs.h"
 #include "prism/cli/options.h"
+#include "prism/cli/processes.h"
 #include "prism/cli/run_header.h"
 #include "prism/io/error.h"
 #include "prism/train/config.h"
+#include "prism/train/machine.h"
+#include "prism/train/processes.h"
 #include "prism/train/run.h"
 #include "prism/train/run_folder.h"
 
 namespace prism::cli {
 namespace {
+
+constexpr auto kNoLimit = std::chrono::hours(24 * 365);
 
 struct TrainOptions {
   ConfigOptions config;
@@ -50,6 +58,11 @@ io::Config configuration(const TrainOptions& options) {
   return *stored;
 }
 
+// Of a run that was interrupted, perhaps by a signal to another process.
+int status_of(const Interrupt& interrupt) {
+  return 128 + (interrupt.signal() != 0 ? interrupt.signal().load() : SIGTERM);
+}
+
 int finish(const train::RunSummary& result, const std::string& folder, int64_t patience, const Interrupt& interrupt) {
   const auto text = [](double loss) { return std::isfinite(loss) ? fmt::format("{:.4f}", loss) : "none"; };
   if (result.status == train::RunStatus::Diverged) {
@@ -58,7 +71,7 @@ int finish(const train::RunSummary& result, const std::string& folder, int64_t p
   }
   if (result.status == train::RunStatus::Interrupted) {
     say(stdout, fmt::format("saved at step {}; continue with: prism train --resume --out {}\n", result.step, folder));
-    return 128 + interrupt.signal();
+    return status_of(interrupt);
   }
   if (result.stopped_early) {
     say(stdout, fmt::format("stopped early: the held-out loss did not improve on {} in {}\n",
@@ -75,15 +88,78 @@ io::Config completed(io::Config config, int64_t vocab) {
   return config;
 }
 
-int dry_run(const io::Config& config, int64_t saved_step, ProgressLine& line) {
+int dry_run(const io::Config& config, int64_t saved_step, ProgressLine& line, int64_t processes) {
   line.doing("data: reading the text");
   const auto data = train::foresee_dataset(config, train::data_folder(config));
   const auto complete = completed(config, data.vocab);
   line.clear();
   say(stdout, annotated_toml(complete, config) + "\n");
   line.note(data_line(data));
-  announce(complete, data, line, saved_step);
+  announce(complete, data, line, saved_step, /*runs=*/1, processes);
   return 0;
+}
+
+// The data of a run. Rank 0 prepares it, which may take hours, and the others open what it has made.
+train::Dataset shared_dataset(const io::Config& config, ProgressLine& line, dist::Communicator& processes) {
+  const train::RunFolder folder{config.string("run.out")};
+  std::optional<train::Dataset> dataset;
+  processes.set_timeout(kNoLimit);
+  dist::together(processes, [&] {
+    if (processes.rank() == 0) dataset = open_dataset(config, line, folder.trained_data());
+  });
+  if (!processes.is_distributed()) return std::move(*dataset);
+  const auto tokenizer = processes.gather(dataset ? dataset->tokenizer.to_json() : "").front();
+  dist::together(processes, [&] {
+    if (dataset) return;
+    dataset =
+        train::open_prepared(config, text::Tokenizer::from_json(tokenizer).with_end_of_text(config.string("data.eos")),
+                             train::data_folder(config));
+  });
+  return std::move(*dataset);
+}
+
+int train(const TrainOptions& options, const std::shared_ptr<dist::Communicator>& processes) {
+  const bool speaks = processes->rank() == 0;
+  std::optional<io::Config> config;
+  dist::together(*processes, [&] {
+    config = configuration(options);
+    train::choose_device(*processes, *config);
+    train::check(*config);
+    train::micro_batches(*config, *processes);
+    train::RunFolder{config->string("run.out")}.expect_place_for_run(options.resume);
+    train::check_resume(*config);
+  });
+  train::expect_equal_configs(*processes, *config);
+  ProgressLine line;
+  const int64_t saved_step = train::RunFolder{config->string("run.out")}.saved_step();
+  if (options.dry_run) return speaks ? dry_run(*config, saved_step, line, processes->size()) : 0;
+  const auto dataset = shared_dataset(*config, line, *processes);
+  const auto on_device = dist::for_device(processes, train::device_of(config->string("run.device")));
+  if (speaks) {
+    if (processes->is_distributed()) {
+      line.note(fmt::format("runs on {}, with {}",
+                            processes->size() == 1 ? "1 process" : fmt::format("{} processes", processes->size()),
+                            on_device->transport()));
+    }
+    announce(completed(*config, dataset.tokenizer.size()), train::size_of(dataset), line, saved_step, /*runs=*/1,
+             processes->size());
+  }
+  const Interrupt interrupt(speaks ? kSavesRun : "");
+  train::RunOptions run;
+  run.resume = options.resume;
+  run.stop = &interrupt.signal();
+  run.processes = on_device;
+  if (speaks) {
+    run.progress = [&](const train::RunProgress& p) {
+      if (line.due()) line.update(progress_text(p));
+    };
+    run.note = [&](const std::string& text) { line.note(text); };
+    run.doing = [&](const std::string& text) { line.doing(text); };
+  }
+  const auto result = train::run(*config, dataset, run);
+  line.clear();
+  if (!speaks) return result.status == train::RunStatus::Interrupted ? status_of(interrupt) : 0;
+  return finish(result, config->string("run.out"), config->integer("train.patience"), interrupt);
 }
 
 int train(const TrainOptions& options) {
@@ -99,27 +175,7 @@ int train(const TrainOptions& options) {
     return 0;
   }
   if (!options.job.empty()) return run_job(options.job);
-  const auto config = configuration(options);
-  const train::RunFolder folder{config.string("run.out")};
-  train::check(config);
-  folder.expect_place_for_run(options.resume);
-  train::check_resume(config);
-  ProgressLine line;
-  if (options.dry_run) return dry_run(config, folder.saved_step(), line);
-  const auto dataset = open_dataset(config, line, folder.trained_data());
-  announce(completed(config, dataset.tokenizer.size()), train::size_of(dataset), line, folder.saved_step());
-  const Interrupt interrupt(kSavesRun);
-  train::RunOptions run;
-  run.resume = options.resume;
-  run.stop = &interrupt.signal();
-  run.progress = [&](const train::RunProgress& p) {
-    if (line.due()) line.update(progress_text(p));
-  };
-  run.note = [&](const std::string& text) { line.note(text); };
-  run.doing = [&](const std::string& text) { line.doing(text); };
-  const auto result = train::run(config, dataset, run);
-  line.clear();
-  return finish(result, config.string("run.out"), config.integer("train.patience"), interrupt);
+  return on_all_processes("prism train", [&](const auto& processes) { return train(options, processes); });
 }
 
 }  // namespace

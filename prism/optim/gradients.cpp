@@ -6,6 +6,7 @@
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
@@ -46,17 +47,32 @@ at::Tensor all_finite(const std::vector<at::Tensor>& gradients, at::Device devic
   return largest.isfinite();  // a NaN or infinite maximum makes the sum so; float64 cannot overflow here
 }
 
-at::Tensor clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm) {
+at::Tensor clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm,
+                          const std::function<void(at::Tensor&)>& combine) {
   TORCH_CHECK_VALUE(max_norm > 0, "clip_grad_norm: max_norm must be more than 0, got ", max_norm);
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> gradients;
-  for (const auto& parameter : parameters) {
-    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+  std::vector<int64_t> present;
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    if (!parameters[p].grad().defined()) continue;
+    gradients.push_back(parameters[p].grad());
+    present.push_back(static_cast<int64_t>(p));
   }
-  if (gradients.empty()) return at::zeros({}, at::kDouble);
-  const auto device = gradients.front().device();
+  if (parameters.empty() || (gradients.empty() && !combine)) return at::zeros({}, at::kDouble);
+  const auto device = (gradients.empty() ? parameters : gradients).front().device();
   at::Tensor squares = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device));
-  for (const auto& each : norms(gradients, 2, device)) squares = squares + each.square().sum();
+  if (combine) {
+    at::Tensor each = at::zeros({static_cast<int64_t>(parameters.size())}, squares.options());
+    if (!gradients.empty()) {
+      const auto own = norms(gradients, 2, device);
+      TORCH_CHECK(own.size() == 1, "clip_grad_norm: expected gradients of one type and device, got several");
+      each.index_copy_(0, at::tensor(present, at::kLong).to(device), own.front());
+    }
+    combine(each);
+    squares = squares + each.square().sum();
+  } else {
+    for (const auto& each : norms(gradients, 2, device)) squares = squares + each.square().sum();
+  }
   const at::Tensor norm = squares.sqrt();
   const at::Tensor factor = (max_norm / norm).clamp_max(1).masked_fill(norm.isfinite().logical_not(), 1);
   for (auto& list : by_kind(gradients)) {

@@ -22,7 +22,7 @@ std::unique_ptr<Options> first_options(const Rules& rules) {
 Mixed::Mixed(const Parameters& parameters, const Options& matrices, const Options& rest)
     : Mixed(parameters, default_rules(matrices, rest)) {}
 
-Mixed::Mixed(const Parameters& parameters, const Rules& rules)
+Mixed::Mixed(const Parameters& parameters, const Rules& rules, const std::vector<bool>& here)
     : Optimizer(first_options(rules)), routing_(rules, parameters) {
   std::vector<const Options*> distinct;
   for (const auto& rule : rules) {
@@ -35,11 +35,13 @@ Mixed::Mixed(const Parameters& parameters, const Rules& rules)
   });
   for (const Options* options : distinct) {
     Parameters group;
+    bool is_used = false;
     for (size_t p = 0; p < parameters.size(); ++p) {
-      if (rules[routing_.lines()[p].rule].options.get() == options)
-        group.add(parameters.names[p], parameters.tensors[p]);
+      if (rules[routing_.lines()[p].rule].options.get() != options) continue;
+      is_used = true;
+      if (here.empty() || here.at(p)) group.add(parameters.names[p], parameters.tensors[p]);
     }
-    if (group.size() > 0) add_param_group(group, *with_mixed_defaults(*options));
+    if (is_used) add_param_group(group, *with_mixed_defaults(*options));
   }
 }
 

@@ -13,7 +13,10 @@ namespace prism {
 class Mixed : public Optimizer {
  public:
   Mixed(const Parameters& parameters, const Options& matrices, const Options& rest);
-  Mixed(const Parameters& parameters, const Rules& rules);
+
+  // With `here`, one flag for each parameter, this optimizer steps only the parameters whose flag is true: other
+  // processes step the rest. Routing and groups are those of all parameters, so a group may be empty.
+  Mixed(const Parameters& parameters, const Rules& rules, const std::vector<bool>& here = {});
 
   const Routing& routing() const { return routing_; }
 

@@ -3,6 +3,7 @@
 #include "prism/io/json_fields.h"
 #include "prism/model/hugging_face.h"
 #include "prism/model/weights.h"
+#include "prism/train/processes.h"
 #include "prism/train/run_fields.h"
 
 namespace prism::train {
@@ -18,10 +19,11 @@ void write_model(const io::CheckpointWriter& writer, const Trainer& trainer, con
 
 }  // namespace
 
-fs::path save_checkpoint(const RunFolder& run, const Trainer& trainer, const RunState& state, int64_t keep) {
+fs::path save_checkpoint(const RunFolder& run, const Trainer& trainer, const Snapshot& optimizer, const RunState& state,
+                         int64_t keep) {
   io::CheckpointWriter writer(run.checkpoints(), state.step);
   write_model(writer, trainer, state);
-  trainer.optimizer().save_safetensors(writer.path() / "optimizer.safetensors");
+  write_safetensors(optimizer, writer.path() / "optimizer.safetensors");
   const auto path = writer.commit();
   io::prune_checkpoints(run.checkpoints(), keep);
   return path;
@@ -43,7 +45,9 @@ Resumed load_checkpoint(const RunFolder& run, Trainer& trainer) {
   if (!latest.path) return {{}, std::move(latest.skipped)};
   const auto state = io::read_json<RunState>(*latest.path / "state.json");
   model::load_weights(trainer.model(), *latest.path / "model.safetensors");
-  trainer.optimizer().load_safetensors(*latest.path / "optimizer.safetensors");
+  auto optimizer = read_safetensors(*latest.path / "optimizer.safetensors");
+  trainer.optimizer().restore(trainer.is_owned() ? part_of_state(std::move(optimizer), trainer.optimizer())
+                                                 : optimizer);
   return {state, std::move(latest.skipped)};
 }
 

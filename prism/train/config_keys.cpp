@@ -169,6 +169,9 @@ void add_train_keys(std::vector<ConfigKey>& keys) {
                      .at_least(0));
   keys.push_back(ConfigKey::boolean("train.deterministic", false,
                                     "Make runs on a GPU repeat bit for bit; runs on the CPU always do."));
+  keys.push_back(ConfigKey::boolean("train.exact_reduction", false,
+                                    "Add gradients in a fixed order, so that any number of processes that divides "
+                                    "train.accumulate gives the same weights, bit for bit."));
   keys.push_back(
       ConfigKey::boolean("train.graph", true, "On a GPU, replay steps from a CUDA graph if the optimizer allows it."));
   keys.push_back(
@@ -207,6 +210,12 @@ void add_run_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(ConfigKey::string("run.device", kAuto, "cpu, cuda or cuda:N; auto: the first GPU, else the CPU."));
   keys.push_back(
       ConfigKey::integer("run.threads", 0, "CPU threads; 0: torch's default.").at_least(0).at_most(kMostThreads));
+  keys.push_back(
+      ConfigKey::boolean("run.owned", true,
+                         "With several processes, let one of them step each parameter and keep its optimizer "
+                         "state; false: every process steps all parameters."));
+  keys.push_back(ConfigKey::integer("run.peer_timeout", 600, "With several processes, seconds to wait for another one.")
+                     .at_least(1));
   keys.push_back(
       ConfigKey::string("run.out", nullptr, "Folder of the run.").must("not empty", [](const nlohmann::json& value) {
         return value != "";

@@ -35,9 +35,10 @@ double step_work(const model::ModelConfig& model, double tokens, double context)
 }
 
 // The bytes of the activations that the forward pass keeps for the backward pass, plus the largest temporary.
-double activation_bytes(const io::Config& config, const model::ModelConfig& model, at::Device device) {
-  const auto tokens = static_cast<double>(config.integer("train.batch") / config.integer("train.accumulate") *
-                                          config.integer("train.context"));
+double activation_bytes(const io::Config& config, const model::ModelConfig& model, at::Device device,
+                        int64_t processes) {
+  const auto passes = std::max(config.integer("train.accumulate"), processes);
+  const auto tokens = static_cast<double>(config.integer("train.batch") / passes * config.integer("train.context"));
   const double product = device.is_cpu() ? 4 : 2;  // bytes of a number in float32 or bfloat16
   const auto width = static_cast<double>(model.width), mlp = static_cast<double>(model.mlp),
              heads = static_cast<double>((2 * model.heads + 2 * model.kv_heads) * model.head_dim);
@@ -90,6 +91,7 @@ Probe probe_step(io::Config config, const model::ModelConfig& model, at::Device 
   config.assign("train.context", tokens, "estimate");
   config.assign("train.batch", sequences, "estimate");
   config.assign("train.accumulate", 1, "estimate");
+  config.assign("train.exact_reduction", false, "estimate");
   Stepper stepper(config, {part, /*seed=*/1, device});
   const std::vector<int64_t> batch(static_cast<size_t>(sequences * (tokens + 1)), 0);
   StepRecord record;
@@ -126,7 +128,7 @@ void set_up_torch(const io::Config& config) {
   at::globalContext().setDeterministicCuDNN(deterministic);
 }
 
-Estimate estimate(const io::Config& config, const DatasetSize& data, int64_t done) {
+Estimate estimate(const io::Config& config, const DatasetSize& data, int64_t done, int64_t processes) {
   set_up_torch(config);
   const auto device = device_of(config.string("run.device"));
   Estimate result{.model = model_config(config, data.vocab)};
@@ -140,10 +142,11 @@ Estimate estimate(const io::Config& config, const DatasetSize& data, int64_t don
 
   const auto probe = probe_step(config, model, device);
   if (!device.is_cpu()) at::accelerator::emptyCache();
-  result.memory = {.weights = kFloat * parameters,
-                   .gradients = kFloat * parameters,
-                   .optimizer = probe.state_bytes + 2 * kFloat * matrices,
-                   .activations = activation_bytes(config, model, device) + (device.is_cpu() ? kProgram : 0)};
+  result.memory = {
+      .weights = kFloat * parameters,
+      .gradients = kFloat * parameters,
+      .optimizer = probe.state_bytes + 2 * kFloat * matrices,
+      .activations = activation_bytes(config, model, device, processes) + (device.is_cpu() ? kProgram : 0)};
   result.memory_there = memory_of(device);
   result.checkpoint_bytes = kFloat * parameters + probe.state_bytes;
   const auto every = config.integer("checkpoint.every");
@@ -152,9 +155,9 @@ Estimate estimate(const io::Config& config, const DatasetSize& data, int64_t don
       result.checkpoint_bytes * static_cast<double>(checkpoints) + static_cast<double>(data.bytes_to_write);
 
   result.optimizer_seconds = probe.optimizer_seconds;
-  result.step_seconds = probe.optimizer_seconds +
-                        probe.seconds_per_flop * step_work(model, static_cast<double>(result.step_tokens),
-                                                           static_cast<double>(config.integer("train.context")));
+  result.step_seconds = probe.optimizer_seconds + probe.seconds_per_flop / static_cast<double>(processes) *
+                                                      step_work(model, static_cast<double>(result.step_tokens),
+                                                                static_cast<double>(config.integer("train.context")));
   const auto available = data.val_tokens / config.integer("train.context");
   const auto wanted = config.integer("train.eval_sequences");
   TimeLeft left(config, wanted > 0 ? std::min(wanted, available) : available);

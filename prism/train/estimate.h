@@ -29,8 +29,9 @@ struct Estimate {
   double seconds = 0;  // from step `done` to the end, with evaluations and checkpoints, without spectra
 };
 
-// Estimates the rest of a run after `done` steps. The configuration must be complete (resolve).
-Estimate estimate(const io::Config& config, const DatasetSize& data, int64_t done = 0);
+// Estimates the rest of a run after `done` steps. The configuration must be complete (resolve). `processes` share the
+// batch; the memory is that of each.
+Estimate estimate(const io::Config& config, const DatasetSize& data, int64_t done = 0, int64_t processes = 1);
 
 // Sets torch's threads and determinism from run.threads and train.deterministic.
 void set_up_torch(const io::Config& config);

@@ -87,8 +87,8 @@ void MetricsWriter::write(const StepRecord& record) {
   events_->scalars(record.step, scalars);
 }
 
-void MetricsWriter::write(int64_t step, const std::vector<MatrixSpectrum>& spectra) {
-  for (const auto& line : spectra_lines(step, spectra)) spectra_.append(io::to_json(line));
+void MetricsWriter::write(const std::vector<SpectraLine>& spectra) {
+  for (const auto& line : spectra) spectra_.append(io::to_json(line));
 }
 
 std::vector<SpectraLine> spectra_lines(int64_t step, const std::vector<MatrixSpectrum>& spectra) {

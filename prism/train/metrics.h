@@ -27,7 +27,7 @@ class MetricsWriter {
   std::vector<StepRecord> take_earlier() { return std::move(earlier_); }
 
   void write(const StepRecord& record);
-  void write(int64_t step, const std::vector<MatrixSpectrum>& spectra);
+  void write(const std::vector<SpectraLine>& spectra);
   void text(const std::string& tag, const std::string& markdown);  // shown by TensorBoard
   void sync();  // flushes the files; call it before saving a checkpoint that relies on them
 

@@ -9,7 +9,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+
+#include <algorithm>
 
 #include "prism/optim/spectral.h"
 
@@ -30,30 +33,43 @@ std::optional<Momentum> momentum_of(const Mixed& optimizer) {
 
 }  // namespace
 
-NormMeter::NormMeter(const Mixed& optimizer)
-    : optimizer_(optimizer), has_momentum_(momentum_of(optimizer).has_value()) {
+NormMeter::NormMeter(const Mixed& optimizer, at::Device device, dist::Communicator& processes, bool owned)
+    : optimizer_(optimizer), processes_(processes), owned_(owned), has_momentum_(momentum_of(optimizer).has_value()) {
   const auto names = optimizer.names().at(kMatrices);
-  const auto& parameters = optimizer.param_groups()[kMatrices].params();
-  std::vector<std::vector<size_t>> places;
-  for (size_t p = 0; p < names.size(); ++p) {
-    const auto type = type_of(names[p]);
+  const auto& rules = optimizer.routing().rules();
+  std::vector<std::vector<std::string>> matrices;  // of each type
+  int64_t count = 0;
+  for (const auto& line : optimizer.routing().lines()) {
+    if (rules[line.rule].options != rules.back().options) continue;
+    const auto type = type_of(line.name);
     size_t t = 0;
     while (t < types_.size() && types_[t].name != type) ++t;
     if (t == types_.size()) {
-      const double scale = has_momentum_ ? scale_factor(momentum_of(optimizer)->scale, parameters[p].sizes()) : 1;
-      types_.push_back({type, scale});
-      places.emplace_back();
+      types_.push_back({type, has_momentum_ ? scale_factor(momentum_of(optimizer)->scale, line.shape) : 1});
+      matrices.emplace_back();
     }
-    places[t].push_back(p);
+    matrices[t].push_back(line.name);
+    ++count;
   }
-  const auto count = static_cast<int64_t>(types_.size());
-  members_ = at::zeros({count, static_cast<int64_t>(names.size())}, at::kDouble);
-  for (int64_t t = 0; t < count; ++t) {
-    members_[t].narrow(0, static_cast<int64_t>(places_.size()), static_cast<int64_t>(places[t].size())).fill_(1);
-    places_.insert(places_.end(), places[t].begin(), places[t].end());
+  members_ = at::zeros({static_cast<int64_t>(types_.size()), count}, at::kDouble);
+  std::vector<int64_t> columns;
+  int64_t column = 0;
+  for (size_t t = 0; t < types_.size(); ++t) {
+    for (const auto& name : matrices[t]) {
+      members_[static_cast<int64_t>(t)][column].fill_(1);
+      if (const auto found = std::find(names.begin(), names.end(), name); found != names.end()) {
+        places_.push_back(static_cast<size_t>(found - names.begin()));
+        columns.push_back(column);
+      }
+      ++column;
+    }
   }
-  members_ = members_.to(parameters.front().device());
-  keep_ = at::empty({}, parameters.front().options().requires_grad(false));
+  members_ = members_.to(device);
+  columns_ = at::tensor(columns, at::kLong).to(device);
+  const auto& parameters = optimizer.param_groups()[kMatrices].params();
+  keep_ = at::empty(
+      {},
+      (parameters.empty() ? at::TensorOptions() : parameters.front().options().requires_grad(false)).device(device));
 }
 
 int64_t NormMeter::size() const { return (has_momentum_ ? kD + 1 : kW + 1) * static_cast<int64_t>(types_.size()); }
@@ -72,6 +88,7 @@ void NormMeter::set_rate(double lr) {
 
 void NormMeter::before() {
   const at::NoGradGuard no_grad;
+  if (places_.empty()) return;
   decayed_ = at::_foreach_mul(ordered(optimizer_.param_groups()[kMatrices].params()), keep_);
 }
 
@@ -83,8 +100,8 @@ std::vector<Tensor> NormMeter::momenta() const {
   return at::_foreach_div(M, (1 - at::pow(momentum.beta, step.to(at::kDouble))).to(M.front().scalar_type()));
 }
 
-Tensor NormMeter::after() {
-  const at::NoGradGuard no_grad;
+// The norms of the matrices that are stepped here, (quantities, matrices).
+Tensor NormMeter::norms_here() {
   const auto W = ordered(optimizer_.param_groups()[kMatrices].params());
   std::vector<Tensor> G, norms;
   for (const auto& weight : W) G.push_back(weight.grad());
@@ -102,8 +119,20 @@ Tensor NormMeter::after() {
     measure(M);
     measure(at::_foreach_sub(G, M));
   }
-  const Tensor squares = at::stack(norms).square().unsqueeze(1);
-  return squares.mul(members_).sum(-1).sqrt().flatten();
+  return at::stack(norms);
+}
+
+Tensor NormMeter::after() {
+  const at::NoGradGuard no_grad;
+  Tensor norms;
+  if (!owned_) {
+    norms = norms_here();
+  } else {  // zeros for the matrices of others, so that the sum is exact
+    norms = at::zeros({size() / static_cast<int64_t>(types_.size()), members_.size(1)}, members_.options());
+    if (!places_.empty()) norms.index_copy_(1, columns_, norms_here());
+    processes_.sum(norms);
+  }
+  return norms.square().unsqueeze(1).mul(members_).sum(-1).sqrt().flatten();
 }
 
 std::map<std::string, MatrixNorms> NormMeter::read(const Tensor& values) const {

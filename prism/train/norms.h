@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "prism/dist/communicator.h"
 #include "prism/optim/mixed.h"
 #include "prism/train/run_data.h"
 
@@ -15,7 +16,8 @@ namespace prism::train {
 // which needs a copy of the hidden matrices during the step. In total, the norms read or write each matrix 13 times.
 class NormMeter {
  public:
-  explicit NormMeter(const Mixed& optimizer);  // keeps a reference
+  // Keeps references. With `owned`, other processes step the matrices that this optimizer does not.
+  NormMeter(const Mixed& optimizer, at::Device device, dist::Communicator& processes, bool owned);
   NormMeter(const NormMeter&) = delete;
   NormMeter& operator=(const NormMeter&) = delete;
 
@@ -34,12 +36,16 @@ class NormMeter {
   };
   std::vector<Tensor> ordered(const std::vector<Tensor>& of_group) const;
   std::vector<Tensor> momenta() const;
+  Tensor norms_here();
 
   const Mixed& optimizer_;
+  dist::Communicator& processes_;
+  const bool owned_;
   const bool has_momentum_;
   std::vector<Type> types_;
-  std::vector<size_t> places_;  // indices of the matrices within their group, ordered by type
-  Tensor members_;              // (types, matrices): 1 if the matrix is of the type, on the device
+  std::vector<size_t> places_;  // indices of the matrices stepped here within their group, ordered by type
+  Tensor columns_;              // their indices among all matrices, ordered by type
+  Tensor members_;              // (types, all matrices): 1 if the matrix is of the type, on the device
   Tensor keep_;                 // 1 − lr·λ, on the device
   double lr_ = 0;
   std::vector<Tensor> decayed_;  // (1 − lr·λ)·W_before, between `before` and `after`

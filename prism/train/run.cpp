@@ -1,5 +1,6 @@
 #include "prism/train/run.h"
 
+#include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -74,23 +75,11 @@ std::vector<StepRecord> merged(const ThinnedRecords& left, const ThinnedRecords&
 class Run {
  public:
   Run(const io::Config& config, const Dataset& dataset, const RunOptions& options)
-      : options_(options), dataset_(dataset), folder_{config.string("run.out")}, lock_(folder_.path) {
-    folder_.expect_place_for_run(options.resume);
-    const auto stored = folder_.config();
-    check(config);
-    set_up_torch(config);
-    config_ = config;
-    resolve(*config_, dataset.tokenizer.size());
-    if (stored) {
-      refuse_other_run(*config_, *stored, folder_.path);
-      old_steps_ = stored->integer("train.steps");
-    }
-    const auto device = device_of(config.string("run.device"));
-    doing("making the model");
-    reset_peak_memory(device);
-    trainer_.emplace(*config_, dataset, make_model(*config_, dataset, device));
+      : options_(options), processes_(options.processes), dataset_(dataset), folder_{config.string("run.out")} {
+    processes_->set_timeout(dist::Communicator::Seconds(config.integer("run.peer_timeout")));
+    dist::together(*processes_, [&] { prepare(config); });
     left_.emplace(*config_, trainer_->eval_sequences());
-    state_bytes_ = state_bytes(trainer_->optimizer());  // computed once, because it copies the state
+    state_bytes_ = trainer_->state_bytes();  // computed once, because it copies the state
   }
 
   RunSummary operator()() {
@@ -98,7 +87,7 @@ class Run {
     RunSummary result;
     const auto steps = config_->integer("train.steps");
     while (state_.step < steps && !out_of_patience()) {
-      if (options_.stop != nullptr && *options_.stop != 0) {
+      if (stops()) {
         result.status = RunStatus::Interrupted;
         break;
       }
@@ -114,10 +103,49 @@ class Run {
   }
 
  private:
+  void prepare(const io::Config& config) {
+    if (writes()) lock_.emplace(folder_.path);
+    folder_.expect_place_for_run(options_.resume);
+    const auto stored = folder_.config();
+    check(config);
+    set_up_torch(config);
+    config_ = config;
+    resolve(*config_, dataset_.tokenizer.size());
+    if (stored) refuse_other_run(*config_, *stored, folder_.path);
+    if (stored) old_steps_ = stored->integer("train.steps");
+    const auto device = device_of(config.string("run.device"));
+    doing("making the model");
+    reset_peak_memory(device);
+    trainer_.emplace(*config_, dataset_, make_model(*config_, dataset_, device), processes_);
+  }
+
+  bool writes() const { return processes_->rank() == 0; }
+
+  // With several processes, all see at the same step that one of them is to stop.
+  bool stops() const {
+    if (processes_->is_distributed()) return trainer_->stop_requested();
+    return options_.stop != nullptr && *options_.stop != 0;
+  }
+
   void begin() {
     state_.initial_weights = weights_hash(trainer_->model());
     state_.data = dataset_.train.identity().recipe;
-    const bool resumed = options_.resume && resume();
+    dist::expect_equal(*processes_, "training data", state_.data);
+    dist::expect_equal(*processes_, "initial weights", state_.initial_weights);
+    bool resumed = false;
+    dist::together(*processes_, [&] { resumed = options_.resume && resume(); });
+    dist::expect_equal(*processes_, "checkpoint", std::to_string(state_.step));
+    dist::together(*processes_, [&] {
+      if (writes()) write_beginning(resumed);
+    });
+    Tensor judged = at::tensor({best_val_loss_, static_cast<double>(worse_)}, at::kDouble).to(processes_->device());
+    processes_->broadcast(judged, 0);
+    best_val_loss_ = judged[0].item<double>();
+    worse_ = static_cast<int64_t>(judged[1].item<double>());
+    saved_step_ = state_.step;
+  }
+
+  void write_beginning(bool resumed) {
     dataset_.tokenizer.save(folder_.tokenizer_file());
     if (!resumed) folder_.write({state_.data, std::nullopt});
     io::write_file_atomically(folder_.config_file(), config_->to_toml());
@@ -129,7 +157,6 @@ class Run {
       remember(std::move(record));
     }
     metrics_->text("config", "```\n" + config_->to_toml() + "```");
-    saved_step_ = state_.step;
   }
 
   bool resume() {  // returns false if no checkpoint was ever saved
@@ -217,7 +244,7 @@ class Run {
     const int64_t step = state_.step + 1;
     if (!reported_ || trainer_->will_capture())  // later steps report progress instead
       doing(fmt::format("step {}{}", step, trainer_->will_capture() ? ": capturing it in a CUDA graph" : ""));
-    auto record = trainer_->step(step);
+    auto record = trainer_->step(step, options_.stop != nullptr && *options_.stop != 0);
     left_->add_step(record.step_ms / 1e3, record.optimizer_ms / 1e3);
     state_.step = step;
     state_.tokens += trainer_->step_tokens();
@@ -236,15 +263,18 @@ class Run {
         record.val_loss = last_val_loss_ = trainer_->evaluate();
         record.weight_norm = trainer_->weight_norm();
         const bool best = judge(*record.val_loss);
-        if (best && config_->boolean("checkpoint.best")) save_best(folder_, *trainer_, state_);
+        if (best && writes() && config_->boolean("checkpoint.best")) save_best(folder_, *trainer_, state_);
       });
     }
     if (!record.skipped && due(step, "metrics.spectra_every"))
-      timed(TimeLeft::kSpectra, "recording spectra", [&] { metrics_->write(step, trainer_->spectra()); });
-    metrics_->write(record);
+      timed(TimeLeft::kSpectra, "recording spectra", [&] {
+        const auto spectra = trainer_->spectra(step);
+        if (writes()) metrics_->write(spectra);
+      });
+    if (writes()) metrics_->write(record);
     remember(record);
     if (!last && due(step, "checkpoint.every")) save();
-    if (!last && record.val_loss) {
+    if (writes() && !last && record.val_loss) {
       doing(fmt::format("step {}: writing the page", step));
       write_page_so_far();
     }
@@ -272,11 +302,24 @@ class Run {
   void save() {
     timed(TimeLeft::kCheckpoint, "saving a checkpoint", [&] {
       trainer_->release_gradients();
-      metrics_->sync();
-      const auto checkpoint = save_checkpoint(folder_, *trainer_, state_, config_->integer("checkpoint.keep"));
-      folder_.write({state_.data, checkpoint.filename().string()});
       saved_step_ = state_.step;
+      if (!writes() && !trainer_->is_owned()) return;
+      const auto optimizer = trainer_->optimizer_state();
+      if (!writes()) return;
+      metrics_->sync();
+      const auto checkpoint =
+          save_checkpoint(folder_, *trainer_, optimizer, state_, config_->integer("checkpoint.keep"));
+      folder_.write({state_.data, checkpoint.filename().string()});
     });
+  }
+
+  // Returns the answer of the process that writes.
+  bool must_save() {
+    const bool saved = saved_step_ == state_.step && state_.step > 0 &&
+                       fs::exists(folder_.checkpoints() / io::checkpoint_name(state_.step));
+    Tensor answer = at::tensor({saved ? 0 : 1}, at::kInt).to(processes_->device());
+    processes_->broadcast(answer, 0);
+    return answer.item<int>() != 0;
   }
 
   template <typename Work>
@@ -296,9 +339,8 @@ class Run {
 
   RunSummary end(RunSummary result) {
     trainer_->release_gradients();
-    if (saved_step_ != state_.step || state_.step == 0 ||
-        !fs::exists(folder_.checkpoints() / io::checkpoint_name(state_.step)))
-      save();
+    if (must_save()) save();
+    if (!writes()) return result;
     doing("writing the summary and the page");
     RunData data{std::move(result), folder_.metrics(), folder_.spectra()};
     check_end(data.metrics, data.summary);
@@ -338,9 +380,10 @@ class Run {
   }
 
   const RunOptions& options_;
+  std::shared_ptr<dist::Communicator> processes_;
   const Dataset& dataset_;
   RunFolder folder_;
-  io::FolderLock lock_;
+  std::optional<io::FolderLock> lock_;  // of the process that writes
   std::optional<io::Config> config_;
   std::optional<Trainer> trainer_;
   std::optional<MetricsWriter> metrics_;

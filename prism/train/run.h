@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "prism/dist/communicator.h"
 #include "prism/io/config.h"
 #include "prism/train/dataset.h"
 #include "prism/train/run_data.h"
@@ -28,6 +29,8 @@ struct RunOptions {
   std::function<void(const RunProgress&)> progress;  // called after every step
   std::function<void(const std::string&)> note;      // a message for the user: skipped checkpoints, skipped steps
   std::function<void(const std::string&)> doing;     // the name of work that may take long: "evaluating"
+  // The processes of the run. All of them call run() with equal configurations; rank 0 alone writes the folder.
+  std::shared_ptr<dist::Communicator> processes = dist::one_process();
 };
 
 // Trains in the folder run.out (docs/run-folder.md lists its files). First checks and completes the configuration

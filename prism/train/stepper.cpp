@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -13,6 +14,7 @@
 
 #include "prism/optim/gradients.h"
 #include "prism/train/config.h"
+#include "prism/train/processes.h"
 
 namespace prism::train {
 namespace {
@@ -21,34 +23,41 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kOwnResults = 2;  // loss and gradient norm
 
-Mixed make_optimizer(const io::Config& config, const model::Qwen2& model) {
+Mixed make_optimizer(const io::Config& config, const model::Qwen2& model, const std::vector<int64_t>& owners,
+                     int64_t rank) {
   const auto pair = optimizer_options(config);
-  return {model.named_parameters(), *pair.matrices, *pair.rest};
+  std::vector<bool> here;
+  for (const int64_t owner : owners) here.push_back(owner == rank);
+  return {model.named_parameters(), default_rules(*pair.matrices, *pair.rest), here};
 }
 
 }  // namespace
 
-Stepper::Stepper(const io::Config& config, model::Qwen2 model)
-    : context_(config.integer("train.context")),
+Stepper::Stepper(const io::Config& config, model::Qwen2 model, std::shared_ptr<dist::Communicator> processes)
+    : processes_(std::move(processes)),
+      context_(config.integer("train.context")),
       batch_(config.integer("train.batch")),
-      accumulate_(config.integer("train.accumulate")),
+      batches_(micro_batches(config, *processes_)),
       clip_(config.real("train.clip")),
-      wants_graph_(config.boolean("train.graph")),
+      wants_graph_(config.boolean("train.graph") && !processes_->is_distributed()),
       model_(std::move(model)),
-      optimizer_(make_optimizer(config, model_)),
+      owners_(owners(config, model_.named_parameters(), *processes_)),
+      optimizer_(make_optimizer(config, model_, owners_, processes_->rank())),
       graph_(StepGraph::make(model_.device())) {
   for (const auto& [name, tensor] : model_.named_parameters()) parameters_.push_back(tensor);
+  gradients_.emplace(processes_, parameters_, batches_, config.boolean("train.exact_reduction"), owners_);
   for (size_t group = 0; group < optimizer_.param_groups().size(); ++group)
     peak_rates_.push_back(optimizer_.group_options(group).lr());
   model_.set_recompute(config.boolean("model.recompute"));
   const auto on_device = at::TensorOptions().device(model_.device());
   const bool copies = !model_.device().is_cpu();
-  host_tokens_ = at::empty({accumulate_, pass_sequences(), context_ + 1},
+  host_tokens_ = at::empty({batches_.here, pass_sequences(), context_ + 1},
                            at::TensorOptions().dtype(at::kLong).pinned_memory(copies));
   tokens_ = copies ? at::empty(host_tokens_.sizes(), on_device.dtype(at::kLong)) : host_tokens_;
   // In a very narrow model all matrices count as vectors, so there is none to measure.
   const bool has_matrices = optimizer_.param_groups().size() > 1;
-  if (config.boolean("metrics.norms") && has_matrices) norms_.emplace(optimizer_);
+  if (config.boolean("metrics.norms") && has_matrices)
+    norms_.emplace(optimizer_, model_.device(), *processes_, is_owned());
   results_ = at::empty({kOwnResults + (norms_ ? norms_->size() : 0)}, on_device.dtype(at::kDouble));
 }
 
@@ -61,29 +70,53 @@ void Stepper::set_rates(double factor) {
   }
 }
 
+// Returns the mean over all micro-batches; `losses` are those of this process. Each process adds zeros to the losses of
+// the others, which is exact in any order.
+Tensor Stepper::mean_loss(const std::vector<Tensor>& losses) {
+  const Tensor own = at::stack(losses).to(at::kDouble);
+  if (!processes_->is_distributed()) return own.mean();
+  Tensor all = at::zeros({batches_.all + 1}, own.options());
+  all.narrow(0, batches_.first, batches_.here).copy_(own);
+  all[batches_.all].fill_(wants_stop_ ? 1 : 0);
+  processes_->sum(all);
+  stop_requested_ = all[batches_.all].item<double>() > 0;
+  return all.narrow(0, 0, batches_.all).mean();
+}
+
+// Clips the gradients to `train.clip` and returns their joint norm before.
+Tensor Stepper::clip() {
+  const double most = clip_ > 0 ? clip_ : std::numeric_limits<double>::infinity();
+  if (!is_owned()) return clip_grad_norm(parameters_, most);
+  return clip_grad_norm(parameters_, most, [&](Tensor& norms) { processes_->sum(norms); });
+}
+
 void Stepper::work() {
   optimizer_.zero_grad();
   std::vector<Tensor> losses;
-  for (int64_t pass = 0; pass < accumulate_; ++pass) {
-    const Tensor loss = model_.loss(tokens_[pass]);
-    (accumulate_ == 1 ? loss : loss / accumulate_).backward();
+  (*gradients_)([&](int64_t batch) {
+    const Tensor loss = model_.loss(tokens_[batch - batches_.first]);
+    (batches_.all == 1 ? loss : loss / batches_.all).backward();
     losses.push_back(loss.detach());
-  }
-  const Tensor loss = at::stack(losses).to(at::kDouble).mean();
-  const Tensor norm = clip_grad_norm(parameters_, clip_ > 0 ? clip_ : std::numeric_limits<double>::infinity());
+  });
+  const Tensor loss = mean_loss(losses);
+  const Tensor norm = clip();
   const Tensor own = results_.narrow(0, 0, kOwnResults);
   own.copy_(at::stack({loss, norm}));
   if (norms_) norms_->before();
   graph_->mark(StepGraph::kBefore);
   optimizer_.step_if(at::isfinite(own).all());
+  if (is_owned()) gradients_->gather_weights();
   graph_->mark(StepGraph::kAfter);
   if (norms_) results_.narrow(0, kOwnResults, norms_->size()).copy_(norms_->after());
 }
 
-void Stepper::launch(std::span<const int64_t> tokens, double factor) {
+void Stepper::launch(std::span<const int64_t> tokens, double factor, bool stop) {
   record_ = {};
   begin_ = Clock::now();
-  std::copy(tokens.begin(), tokens.end(), host_tokens_.mutable_data_ptr<int64_t>());
+  wants_stop_ = stop_requested_ = stop;
+  const auto row = static_cast<size_t>(pass_sequences() * (context_ + 1));
+  const auto here = tokens.subspan(static_cast<size_t>(batches_.first) * row, static_cast<size_t>(batches_.here) * row);
+  std::copy(here.begin(), here.end(), host_tokens_.mutable_data_ptr<int64_t>());
   set_rates(factor);
   const auto prepare = [&] {
     if (!tokens_.is_same(host_tokens_)) tokens_.copy_(host_tokens_, /*non_blocking=*/true);
@@ -124,22 +157,38 @@ void Stepper::release_gradients() {
 // Computes the step again on the same tokens and the unchanged weights, operation by operation. The step's own
 // gradients do not help: one non-finite value makes all of them non-finite. Leaves .grad alone, because a graph may own
 // it.
-std::string Stepper::find_culprit() const try {
-  const auto place = [&](int64_t pass) { return accumulate_ == 1 ? "" : fmt::format(" of pass {}", pass + 1); };
-  for (int64_t pass = 0; pass < accumulate_; ++pass) {
-    if (const auto found = model_.find_nonfinite(tokens_[pass]))
-      return fmt::format("{}, sequence {}{}", found->operation, found->sequence + 1, place(pass));
-  }
-  for (int64_t pass = 0; pass < accumulate_; ++pass) {
-    const auto gradients = torch::autograd::grad({model_.loss(tokens_[pass])}, parameters_);
-    for (size_t i = gradients.size(); i-- > 0;) {  // the backward pass reaches the last parameters first
-      if (!at::isfinite(gradients[i]).all().item<bool>())
-        return fmt::format("the gradient of {}{}", model_.named_parameters()[i].first, place(pass));
+std::string Stepper::find_culprit() const {
+  enum : char { kOperation = '0', kGradient, kNorm };  // the first is what users want to know most
+  const auto place = [&](int64_t pass) {
+    return batches_.all == 1 ? "" : fmt::format(" of pass {}", batches_.first + pass + 1);
+  };
+  const auto find = [&]() -> std::string {
+    for (int64_t pass = 0; pass < batches_.here; ++pass) {
+      if (const auto found = model_.find_nonfinite(tokens_[pass])) {
+        return fmt::format("{}{}, sequence {}{}", char{kOperation}, found->operation, found->sequence + 1, place(pass));
+      }
     }
+    for (int64_t pass = 0; pass < batches_.here; ++pass) {
+      const auto gradients = torch::autograd::grad({model_.loss(tokens_[pass])}, parameters_);
+      for (size_t i = gradients.size(); i-- > 0;) {  // the backward pass comes to the last parameters first
+        if (!at::isfinite(gradients[i]).all().item<bool>()) {
+          return fmt::format("{}the gradient of {}{}", char{kGradient}, model_.named_parameters()[i].first,
+                             place(pass));
+        }
+      }
+    }
+    return fmt::format("{}the norm of all gradients together", char{kNorm});
+  };
+  std::string found;
+  try {
+    found = find();
+  } catch (const c10::OutOfMemoryError&) {
+    found = char{kNorm};
   }
-  return "the norm of all gradients together";
-} catch (const c10::OutOfMemoryError&) {
-  return "";
+  const auto all = processes_->gather(found);
+  const auto& best =
+      *std::min_element(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.front() < b.front(); });
+  return best.substr(1);
 }
 
 }  // namespace prism::train

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "prism/dist/gradient_sum.h"
 #include "prism/io/config.h"
 #include "prism/model/qwen2.h"
 #include "prism/optim/mixed.h"
@@ -23,12 +24,17 @@ namespace prism::train {
 // The guard: if the loss or the gradient norm is not finite, the step changes neither weights nor optimizer, and the
 // record names the operation that caused it (culprit). The device decides this, so the host never waits within a step,
 // and on a GPU the whole step is captured in a CUDA graph (`train.graph`) if the optimizer's kernels allow it.
+//
+// With several processes, each works on its micro-batches of the step. Gradients, loss and norms are those of the whole
+// step, equal on all processes.
 class Stepper {
  public:
-  Stepper(const io::Config& config, model::Qwen2 model);
+  Stepper(const io::Config& config, model::Qwen2 model,
+          std::shared_ptr<dist::Communicator> processes = dist::one_process());
 
-  // Begins a step on `train.batch` rows of `train.context` + 1 tokens. Copies the tokens before it returns.
-  void launch(std::span<const int64_t> tokens, double factor);
+  // Begins a step on `train.batch` rows of `train.context` + 1 tokens. Copies the tokens before it returns. `stop` asks
+  // all processes to stop after it.
+  void launch(std::span<const int64_t> tokens, double factor, bool stop = false);
 
   // Waits for the step. Returns loss, lr, aux_lr, grad_norm, norms, skipped, culprit and the timings of its record.
   StepRecord finish();
@@ -41,7 +47,10 @@ class Stepper {
   Mixed& optimizer() { return optimizer_; }
   int64_t context() const { return context_; }
   int64_t batch() const { return batch_; }
-  int64_t pass_sequences() const { return batch_ / accumulate_; }
+  dist::Communicator& processes() const { return *processes_; }
+  bool is_owned() const { return !owners_.empty(); }       // each parameter is stepped by one process only
+  bool stop_requested() const { return stop_requested_; }  // by any process, at the last step
+  int64_t pass_sequences() const { return batch_ / batches_.all; }
   int64_t step_tokens() const { return batch_ * context_; }
   bool is_graph() const { return graph_->is_graph(); }
   bool will_capture() const { return may_capture_ && !is_graph(); }  // in the next step
@@ -49,17 +58,24 @@ class Stepper {
  private:
   void set_rates(double factor);
   void work();
+  Tensor mean_loss(const std::vector<Tensor>& losses);
   void allow_graph();
   std::string find_culprit() const;
+  Tensor clip();
 
-  int64_t context_, batch_, accumulate_;
+  std::shared_ptr<dist::Communicator> processes_;
+  int64_t context_, batch_;
+  dist::MicroBatches batches_;
   double clip_;
   bool wants_graph_, may_capture_ = false;
   model::Qwen2 model_;
+  std::vector<int64_t> owners_;  // of the parameters; none: every process steps all of them
   Mixed optimizer_;
   std::vector<Tensor> parameters_;
+  std::optional<dist::GradientSum> gradients_;
   std::vector<double> peak_rates_;
-  Tensor host_tokens_, tokens_;  // (accumulate, sequences, context + 1)
+  bool wants_stop_ = false, stop_requested_ = false;
+  Tensor host_tokens_, tokens_;  // (micro-batches here, sequences, context + 1)
   std::optional<NormMeter> norms_;
   Tensor results_;  // loss, gradient norm and the values of `norms_`, on the device
   std::unique_ptr<StepGraph> graph_;

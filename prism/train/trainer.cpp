@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <cmath>
@@ -10,11 +11,14 @@
 #include "prism/io/error.h"
 #include "prism/io/hash.h"
 #include "prism/train/config.h"
+#include "prism/train/metrics.h"
+#include "prism/train/processes.h"
 
 namespace prism::train {
 
-Trainer::Trainer(const io::Config& config, const Dataset& dataset, model::Qwen2 model)
-    : Stepper(config, std::move(model)),
+Trainer::Trainer(const io::Config& config, const Dataset& dataset, model::Qwen2 model,
+                 std::shared_ptr<dist::Communicator> processes)
+    : Stepper(config, std::move(model), std::move(processes)),
       schedule_(train::schedule(config)),
       sampler_(dataset.train,
                {batch(), context(), static_cast<uint64_t>(config.integer("train.seed")), dataset.stretches}),
@@ -35,10 +39,10 @@ void Trainer::read(int64_t step, Batch& batch) const {
   batch.step = step;
 }
 
-StepRecord Trainer::step(int64_t step) {
+StepRecord Trainer::step(int64_t step, bool stop) {
   read(step, next_);
   const std::string hash = next_.hash;
-  launch(next_.tokens, schedule_(step));
+  launch(next_.tokens, schedule_(step), stop);
   read(step + 1, next_);
   auto record = finish();
   record.step = step;
@@ -49,16 +53,22 @@ StepRecord Trainer::step(int64_t step) {
 double Trainer::evaluate() const {
   const at::NoGradGuard no_grad;
   const int64_t sequences = std::min(pass_sequences(), windows_.count()), row = context() + 1;
-  double sum = 0;
-  for (int64_t first = 0; first < windows_.count(); first += sequences) {
-    const auto count = std::min(sequences, windows_.count() - first);
+  const int64_t batches = (windows_.count() + sequences - 1) / sequences;
+  Tensor losses = at::zeros({batches}, at::kDouble);  // those of other processes stay 0 until they are added
+  for (int64_t b = processes().rank(); b < batches; b += processes().size()) {
+    const int64_t first = b * sequences, count = std::min(sequences, windows_.count() - first);
     std::vector<int64_t> tokens(static_cast<size_t>(count * row));
     for (int64_t i = 0; i < count; ++i) {
       windows_.read(first + i, std::span(tokens).subspan(static_cast<size_t>(i * row), static_cast<size_t>(row)));
     }
     const auto batch = at::from_blob(tokens.data(), {count, row}, at::kLong).to(model().device());
-    sum += model().loss(batch).item<double>() * static_cast<double>(count);
+    losses[b].fill_(model().loss(batch).item<double>() * static_cast<double>(count));
   }
+  losses = losses.to(processes().device());
+  processes().sum(losses);
+  losses = losses.cpu();
+  double sum = 0;
+  for (int64_t b = 0; b < batches; ++b) sum += losses[b].item<double>();
   return sum / static_cast<double>(windows_.count());
 }
 
@@ -72,6 +82,23 @@ double Trainer::weight_norm() const {
     squares += std::pow(at::linalg_vector_norm(model().named_parameters()[i].second, 2).item<double>(), 2);
   }
   return std::sqrt(squares);
+}
+
+std::vector<SpectraLine> Trainer::spectra(int64_t step) const {
+  const auto lines = spectra_lines(step, optimizer().spectra());
+  return is_owned() ? gathered_lines(processes(), optimizer(), lines) : lines;
+}
+
+Snapshot Trainer::optimizer_state() const {
+  return is_owned() ? gathered_state(processes(), optimizer()) : optimizer().snapshot();
+}
+
+int64_t Trainer::state_bytes() const {
+  const int64_t here = train::state_bytes(optimizer());
+  if (!is_owned()) return here;
+  Tensor bytes = at::zeros({1}, at::kLong).fill_(here).to(processes().device());
+  processes().sum(bytes);
+  return bytes.item<int64_t>();
 }
 
 std::string weights_hash(const model::Qwen2& model) {

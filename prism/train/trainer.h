@@ -14,13 +14,19 @@ namespace prism::train {
 // … trains on the batch of sampler step s − 1 with rates = peak · schedule(s).
 class Trainer : public Stepper {
  public:
-  Trainer(const io::Config& config, const Dataset& dataset, model::Qwen2 model);
+  Trainer(const io::Config& config, const Dataset& dataset, model::Qwen2 model,
+          std::shared_ptr<dist::Communicator> processes = dist::one_process());
 
-  StepRecord step(int64_t step);  // leaves out tokens and seconds, which count over the run
-  double evaluate() const;        // mean loss over the held-out sequences
-  double weight_norm() const;     // joint Frobenius norm of the hidden matrices
+  // Leaves out tokens and seconds, which count over the run. `stop` asks all processes to stop after this step.
+  StepRecord step(int64_t step, bool stop = false);
+  double evaluate() const;     // mean loss over the held-out sequences
+  double weight_norm() const;  // joint Frobenius norm of the hidden matrices
 
-  std::vector<MatrixSpectrum> spectra() const { return optimizer().spectra(); }  // of the last step
+  // The spectra of the last step and the whole state of the optimizer, on rank 0. All processes call them.
+  std::vector<SpectraLine> spectra(int64_t step) const;
+  Snapshot optimizer_state() const;
+  int64_t state_bytes() const;  // of all processes together; all of them call it
+
   int64_t eval_sequences() const { return windows_.count(); }
 
  private:
@@ -40,7 +46,7 @@ class Trainer : public Stepper {
 // Returns the hash of all names, shapes and weights.
 std::string weights_hash(const model::Qwen2& model);
 
-// The number of bytes of the optimizer's state.
+// The number of bytes of the optimizer's state in this process.
 int64_t state_bytes(const Optimizer& optimizer);
 
 }  // namespace prism::train

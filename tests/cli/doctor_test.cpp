@@ -43,7 +43,7 @@ TEST(Bfloat16, ThatTrapsAnywayIsNotToBeUsed) {
 TEST(System, IsJudgedInEveryRespect) {
   std::vector<std::string> names;
   for (const Finding& finding : check_system("no/such/folder/yet")) names.push_back(finding.what);
-  EXPECT_EQ(names, (std::vector<std::string>{"memory", "disk", "results", "terminal"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"memory", "disk", "results", "processes", "terminal"}));
 }
 
 }  // namespace

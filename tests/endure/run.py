@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Endures for so many minutes (MINUTES of `make endure`): a soak all the time, and beside it kills, faults, bit flips and NaN.
+"""Endures for so many minutes (MINUTES of `make endure`): a soak all the time, and beside it kills, deaths of single processes, faults, bit flips and NaN.
 
 On a GPU the soak alone. Results go to OUT/*.json, one file for each."""
 
@@ -11,8 +11,10 @@ import time
 
 from harness import program
 
+import mpi  # isort: skip; harness makes it importable
+
 HERE = pathlib.Path(__file__).parent
-SHARES = {"kills": 0.5, "faults": 0.3, "flips": 0.1}  # of the time
+SHARES = {"kills": 0.4, "ranks": 0.1, "faults": 0.3, "flips": 0.1}  # of the time
 NO_END = 10**9
 
 
@@ -42,6 +44,8 @@ def main():
     statuses = []
     if options.device == "cpu":
         for name, share in SHARES.items():
+            if name == "ranks" and not mpi.is_available():
+                continue
             statuses.append(subprocess.run(driver(name, share * options.minutes, options.out, "--count", NO_END)).returncode)
         statuses.append(inject(0.05 * options.minutes))
     statuses.append(soak.wait())

@@ -262,7 +262,8 @@ TEST(Mixed, HasTheRecommendedSettingUnlessOptionsAreSet) {
   EXPECT_EQ(matrices["coefficients"], "minimax9");
   EXPECT_EQ(rest["lr"], 0.005);
 
-  const auto own = PrismOptions(0.02).gamma(1).side(Side::Short).covariance(CovarianceKind::Instant).coefficients("jordan");
+  const auto own =
+      PrismOptions(0.02).gamma(1).side(Side::Short).covariance(CovarianceKind::Instant).coefficients("jordan");
   Mixed chosen(parameters, own, AdamWOptions(1e-3));
   EXPECT_EQ(chosen.group_options(0).to_json(), PrismOptions().to_json()) << "defaults of Prism, but set";
   EXPECT_EQ(chosen.group_options(1).to_json()["lr"], 1e-3);
@@ -291,6 +292,32 @@ TEST(Mixed, StepsAsTwoSeparateOptimizers) {
   EXPECT_EQ(optimizer.names(), (std::vector<std::vector<std::string>>{{"w1", "w2"}, {"embed.weight", "b1"}}));
   EXPECT_EQ(optimizer.group_options(0).name(), "prism");
   EXPECT_EQ(optimizer.group_options(1).name(), "adamw");
+}
+
+TEST(Mixed, OfSeveralProcessesStepsItsOwnParametersOnly) {
+  const NamedTensors whole = {{"embed.weight", parameter(random({9, 6}, 1))},
+                              {"w1", parameter(random({6, 6}, 2))},
+                              {"b1", parameter(random({6}, 3))},
+                              {"w2", parameter(random({6, 6}, 4))}};
+  const auto shared = copy_of(whole);
+  const auto rules = default_rules(PrismOptions(0.1).weight_decay(0.1), AdamWOptions(0.05));
+  Mixed one(whole, rules);
+  std::vector<std::unique_ptr<Mixed>> owners;  // the second has matrices only, the third has nothing
+  for (const auto& here : std::vector<std::vector<bool>>{
+           {true, true, true, false}, {false, false, false, true}, {false, false, false, false}})
+    owners.push_back(std::make_unique<Mixed>(shared, rules, here));
+  for (int64_t t = 1; t <= 3; ++t) {
+    set_gradients(whole, t);
+    set_gradients(shared, t);
+    one.step();
+    for (const auto& owner : owners) owner->step();
+  }
+  for (size_t p = 0; p < whole.size(); ++p) EXPECT_CLOSE(shared[p].second, whole[p].second, 1e-12);
+  for (const auto& owner : owners) {
+    EXPECT_EQ(owner->param_groups().size(), 2);
+    EXPECT_EQ(owner->routing().lines().size(), 4);
+  }
+  EXPECT_EQ(owners[1]->names(), (std::vector<std::vector<std::string>>{{"w2"}, {}}));
 }
 
 TEST(Mixed, GivesAdamWTheBetasOfLanguageModelsUnlessTheyAreSet) {

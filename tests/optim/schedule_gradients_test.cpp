@@ -107,6 +107,21 @@ TEST(ClipGradNorm, ScalesNothingByANonFiniteNorm) {
   }
 }
 
+TEST(ClipGradNorm, AddsTheNormsOfGradientsThatOtherProcessesHave) {
+  const auto make = [] {
+    std::vector<Tensor> list = {parameter(random({5, 3}, 1)), parameter(random({7}, 2))};
+    for (size_t p = 0; p < list.size(); ++p) list[p].mutable_grad() = random(list[p].sizes().vec(), 3 + p);
+    return list;
+  };
+  const auto whole = make(), part = make(), none = make();
+  const Tensor other = torch::linalg_vector_norm(part[1].grad());
+  part[1].mutable_grad() = none[0].mutable_grad() = none[1].mutable_grad() = Tensor();
+  const Tensor norm = clip_grad_norm(whole, 0.1);
+  EXPECT_CLOSE(clip_grad_norm(part, 0.1, [&](Tensor& norms) { norms[1] += other; }), norm, 1e-12);
+  EXPECT_CLOSE(part[0].grad(), whole[0].grad(), 1e-12);
+  EXPECT_EQ(clip_grad_norm(none, 0.1, [&](Tensor& norms) { norms[0] += 3, norms[1] += 4; }).item<double>(), 5);
+}
+
 TEST(ClipGradNorm, OfNoGradientIsZero) {
   EXPECT_EQ(clip_grad_norm({}, 1).item<double>(), 0);
   EXPECT_EQ(clip_grad_norm({parameter(torch::zeros({3}))}, 1).item<double>(), 0);

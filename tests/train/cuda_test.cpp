@@ -114,7 +114,7 @@ TEST_F(CudaTrainer, EvaluatingAndLookingAtSpectraBetweenStepsChangesNothing) {
     const auto a = watched.step(step), b = alone.step(step);
     EXPECT_EQ(a.loss, b.loss);
     EXPECT_GT(watched.evaluate(), 0);
-    EXPECT_FALSE(watched.spectra().empty());
+    EXPECT_FALSE(watched.spectra(1).empty());
     watched.release_gradients();
   }
   expect_equal(watched, alone);
@@ -142,7 +142,7 @@ TEST_F(CudaTrainer, GoesOnFromACheckpointBitForBit) {
   train::RunState state;
   state.step = 3;
   const train::RunFolder run{small_.folder.path() / "run"};
-  train::save_checkpoint(run, straight, state, 2);
+  train::save_checkpoint(run, straight, straight.optimizer_state(), state, 2);
   Trainer resumed = make(settings);
   ASSERT_TRUE(train::load_checkpoint(run, resumed).state);
   expect_equal_steps(straight, resumed, 4, 7);

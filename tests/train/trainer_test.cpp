@@ -225,7 +225,7 @@ TEST_F(TrainerTest, GoesOnFromACheckpointBitForBit) {
   for (int64_t step = 1; step <= 3; ++step) straight.step(step);
   train::RunState state;
   state.step = 3;
-  train::save_checkpoint({small_.folder.path() / "run"}, straight, state, 2);
+  train::save_checkpoint({small_.folder.path() / "run"}, straight, straight.optimizer_state(), state, 2);
 
   auto resumed = make_trainer(config, dataset_);
   const auto loaded = train::load_checkpoint({small_.folder.path() / "run"}, resumed);

@@ -1,0 +1,145 @@
+#include <ATen/ops/empty.h>
+#include <c10/util/accumulate.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <climits>
+#include <cstdlib>
+#include <string>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "prism/dist/transports.h"
+
+namespace prism::dist {
+namespace {
+
+using Store = c10::intrusive_ptr<c10d::Store>;
+
+// torch's process group: its watchdog ends this process when another one is gone or does not answer in time.
+class Nccl : public Communicator {
+ public:
+  Nccl(const Store& store, int64_t rank, int64_t size, at::Device device)
+      : device_(device),
+        group_(c10::make_intrusive<c10d::ProcessGroupNCCL>(c10::make_intrusive<c10d::PrefixStore>("prism", store),
+                                                           static_cast<int>(rank), static_cast<int>(size))) {}
+  ~Nccl() override { finish(); }
+
+  int64_t rank() const override { return group_->getRank(); }
+  int64_t size() const override { return group_->getSize(); }
+  std::string transport() const override { return "NCCL"; }
+  at::Device device() const override { return device_; }
+
+  void sum(Tensor& values) override { all_reduce(values, c10d::ReduceOp::SUM); }
+  void maximum(Tensor& values) override { all_reduce(values, c10d::ReduceOp::MAX); }
+
+  void broadcast(Tensor& values, int64_t root) override {
+    if (values.numel() == 0) return;
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    std::vector<Tensor> list = {values};
+    group_->broadcast(list, options)->wait();
+  }
+
+  void all_gather(Tensor& values, const std::vector<int64_t>& counts) override {
+    int64_t begin = 0;
+    for (int64_t r = 0; r < size(); ++r) {
+      Tensor segment = values.narrow(0, begin, counts[static_cast<size_t>(r)]);
+      broadcast(segment, r);
+      begin += segment.numel();
+    }
+  }
+
+  void finish() override {
+    if (std::exchange(is_finished_, true)) return;
+    group_->shutdown();
+  }
+
+  void abort(int status) override { std::_Exit(status); }  // the launcher ends the others
+
+ protected:
+  Pending start(Tensor input, std::vector<int64_t> sent, std::vector<int64_t> received) override {
+    Tensor output = at::empty({c10::sum_integers(received)}, input.options());
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // its new name is not in torch 2.11
+    const auto work = group_->alltoall_base(output, input, received, sent);
+#pragma GCC diagnostic pop
+    return {[work, input, output] {  // the input must live until the work is done
+      work->wait();
+      return output;
+    }};
+  }
+
+ private:
+  void all_reduce(Tensor& values, c10d::ReduceOp::RedOpType operation) {
+    c10d::AllreduceOptions options;
+    options.reduceOp = operation;
+    std::vector<Tensor> list = {values};
+    group_->allreduce(list, options)->wait();
+  }
+
+  at::Device device_;
+  c10::intrusive_ptr<c10d::ProcessGroupNCCL> group_;
+  bool is_finished_ = false;
+};
+
+Store open_store(const std::string& host, uint16_t port, bool is_server, int64_t size) {
+  c10d::TCPStoreOptions options;
+  options.port = port;
+  options.isServer = is_server;
+  options.numWorkers = static_cast<size_t>(size);
+  options.waitWorkers = false;  // the server must tell its port first
+  return c10::make_intrusive<c10d::TCPStore>(host, options);
+}
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr) throw Error(fmt::format("{}: expected it in the environment, as torchrun sets it", name));
+  return value;
+}
+
+int64_t integer(const char* name, int64_t below) {
+  const auto text = variable(name);
+  char* end = nullptr;
+  const int64_t value = std::strtoll(text.c_str(), &end, 10);
+  if (text.empty() || *end != '\0' || value < 0 || value >= below)
+    throw Error(fmt::format("{}: expected an integer from 0 to {}, got '{}'", name, below - 1, text));
+  return value;
+}
+
+}  // namespace
+
+std::shared_ptr<Communicator> start_nccl() {
+  constexpr int64_t kMostRanks = 1 << 20, kMostPort = 1 << 16, kMostDevices = 128;
+  const int64_t size = integer("WORLD_SIZE", kMostRanks), rank = integer("RANK", size);
+  const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");  // torchrun keeps the store itself
+  const bool is_server = rank == 0 && (agent == nullptr || std::string(agent) != "True");
+  const auto store =
+      open_store(variable("MASTER_ADDR"), static_cast<uint16_t>(integer("MASTER_PORT", kMostPort)), is_server, size);
+  return std::make_shared<Nccl>(
+      store, rank, size, at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(integer("LOCAL_RANK", kMostDevices))));
+}
+
+std::shared_ptr<Communicator> nccl_beside(const std::shared_ptr<Communicator>& all, at::Device device) {
+  Store store;
+  std::string address;
+  if (all->rank() == 0) {
+    char host[HOST_NAME_MAX + 1] = {};
+    gethostname(host, HOST_NAME_MAX);
+    const auto server = c10::make_intrusive<c10d::TCPStore>(
+        host, c10d::TCPStoreOptions{.port = 0, .isServer = true, .waitWorkers = false});
+    address = fmt::format("{} {}", host, server->getPort());
+    store = server;
+  }
+  address = all->gather(address).front();
+  const auto space = address.find(' ');
+  if (all->rank() != 0)
+    store = open_store(address.substr(0, space), static_cast<uint16_t>(std::stoi(address.substr(space + 1))), false,
+                       all->size());
+  return std::make_shared<Nccl>(store, all->rank(), all->size(), device);
+}
+
+Transport nccl_transport() { return {"NCCL", true, fmt::format("{}.{}.{}", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH)}; }
+
+}  // namespace prism::dist

@@ -1,0 +1,215 @@
+#include "prism/train/processes.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/util/accumulate.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include "prism/io/error.h"
+#include "prism/io/json.h"
+#include "prism/io/json_fields.h"
+#include "prism/io/spelling.h"
+#include "prism/optim/ownership.h"
+#include "prism/train/config.h"
+#include "prism/train/machine.h"
+#include "prism/train/run_fields.h"
+
+namespace prism::train {
+namespace {
+
+using nlohmann::json;
+
+// The order in which one process keeps the parameters: by group, then by shape, then as they are in the model.
+class Order {
+ public:
+  explicit Order(const Mixed& optimizer) {
+    const auto& rules = optimizer.routing().rules();
+    const auto& lines = optimizer.routing().lines();
+    std::map<std::pair<const Options*, std::vector<int64_t>>, size_t> first;  // parameter of a shape
+    for (size_t p = 0; p < lines.size(); ++p) {
+      const auto* options = rules[lines[p].rule].options.get();
+      const bool matrices = options == rules.back().options.get();
+      const size_t shape = first.emplace(std::pair(options, lines[p].shape), p).first->second;
+      places_[lines[p].name] = {matrices ? size_t{0} : size_t{1}, shape, p};
+    }
+  }
+
+  // Of a name such as "model.norm.weight", with further parts after it.
+  const std::array<size_t, 3>& of(std::string name) const {
+    for (;;) {
+      if (const auto found = places_.find(name); found != places_.end()) return found->second;
+      const auto dot = name.rfind('.');
+      TORCH_INTERNAL_ASSERT(dot != std::string::npos);
+      name.resize(dot);
+    }
+  }
+
+ private:
+  std::map<std::string, std::array<size_t, 3>> places_;
+};
+
+constexpr const char* kState = "state.";
+
+std::string without_state(const std::string& key) { return key.substr(std::string(kState).size()); }
+
+// The tensor as whole numbers of its size, which every transport can send.
+Tensor raw(const Tensor& tensor) {
+  const Tensor flat = tensor.contiguous().flatten();
+  return flat.view(flat.itemsize() == 8 ? at::kLong : flat.itemsize() == 4 ? at::kInt : at::kByte);
+}
+
+}  // namespace
+
+dist::MicroBatches micro_batches(const io::Config& config, const dist::Communicator& processes) {
+  const auto batch = config.integer("train.batch"), accumulate = config.integer("train.accumulate");
+  const int64_t here = (accumulate + processes.size() - 1) / processes.size(), all = here * processes.size();
+  if (all != accumulate && config.boolean("train.exact_reduction")) {
+    throw Error(
+        fmt::format("{}: expected a multiple of the {} processes, got {}; with train.exact_reduction a step is cut "
+                    "into the same passes on any number of processes",
+                    config.where("train.accumulate"), processes.size(), accumulate));
+  }
+  if (batch % all != 0) {
+    throw Error(fmt::format("{}: expected a multiple of {}, for {} with {} each, got {}", config.where("train.batch"),
+                            all, processes.size() == 1 ? "1 process" : fmt::format("{} processes", processes.size()),
+                            io::counted(here, "equal part"), batch));
+  }
+  return {all, processes.rank() * here, here};
+}
+
+void choose_device(const dist::Communicator& processes, io::Config& config) {
+  const auto name = config.string("run.device");
+  if (!processes.is_distributed() || dist::local_rank() < 0 || (name != kAuto && name != "cuda")) return;
+  if (device_of(name).is_cuda())
+    config.assign("run.device", fmt::format("cuda:{}", dist::local_rank()), config.where("run.device"));
+}
+
+void expect_equal_configs(dist::Communicator& processes, const io::Config& config) {
+  json values;
+  for (const auto& key : config.table().keys()) {
+    const auto& name = key.name();
+    if (name != "run.device" && name != "run.threads" && config.has(name)) values[name] = config.value(name);
+  }
+  const auto texts = processes.gather(values.dump());
+  const auto first = json::parse(texts.front());
+  for (size_t r = 1; r < texts.size(); ++r) {
+    const auto other = json::parse(texts[r]);
+    for (const auto& key : config.table().keys()) {
+      const auto a = first.value(key.name(), json()), b = other.value(key.name(), json());
+      if (a == b) continue;
+      throw dist::AgreedError(processes.rank() != 0
+                                  ? ""
+                                  : fmt::format("the processes must have the same configuration: {} is {} on process 0 "
+                                                "and {} on process {}",
+                                                key.name(), a.dump(), b.dump(), r));
+    }
+  }
+}
+
+double ownership_cost(at::IntArrayRef shape, bool is_shaped) {
+  constexpr int64_t kBytes = 4;  // of an element
+  return is_shaped ? shaping_cost(shape, kBytes)
+                   : kPerByte * kBytes * static_cast<double>(c10::multiply_integers(shape));
+}
+
+std::vector<int64_t> owners(const io::Config& config, const std::vector<std::pair<std::string, Tensor>>& parameters,
+                            const dist::Communicator& processes) {
+  if (!processes.is_distributed() || !config.boolean("run.owned")) return {};
+  const auto pair = optimizer_options(config);
+  const Routing routing(default_rules(*pair.matrices, *pair.rest), parameters);
+  std::vector<Job> jobs;
+  for (const auto& line : routing.lines()) {
+    const bool is_shaped = routing.rules()[line.rule].options == routing.rules().back().options;
+    jobs.push_back({line.name, ownership_cost(line.shape, is_shaped)});
+  }
+  std::vector<double> loads(static_cast<size_t>(processes.size()), 0);
+  return assign(jobs, loads);
+}
+
+Snapshot gathered_state(dist::Communicator& processes, const Mixed& optimizer) {
+  Snapshot own = optimizer.snapshot();
+  json list = json::array();
+  for (const auto& [key, tensor] : own.tensors) {
+    if (key.starts_with(kState)) list.push_back({key, tensor.sizes().vec(), static_cast<int>(tensor.scalar_type())});
+  }
+  const auto lists = processes.gather(list.dump());
+  const std::map<std::string, Tensor> here(own.tensors.begin(), own.tensors.end());
+  Snapshot whole{own.header, {}};
+  const auto ranks = static_cast<size_t>(processes.size());
+  for (size_t r = 0; r < ranks; ++r) {
+    for (const auto& line : json::parse(lists[r])) {
+      const auto key = line[0].get<std::string>();
+      const auto options =
+          at::TensorOptions().dtype(static_cast<at::ScalarType>(line[2].get<int>())).device(processes.device());
+      const bool is_own = static_cast<int64_t>(r) == processes.rank();
+      const Tensor tensor = is_own ? here.at(key) : at::empty(line[1].get<std::vector<int64_t>>(), options);
+      const Tensor message = raw(tensor);
+      std::vector<int64_t> sent(ranks, 0), received(ranks, 0);
+      if (is_own) sent[0] = message.numel();
+      if (processes.rank() == 0) received[r] = message.numel();
+      const Tensor arrived =
+          processes.all_to_all(is_own ? message : message.narrow(0, 0, 0), std::move(sent), std::move(received)).wait();
+      if (processes.rank() == 0)
+        whole.tensors.emplace_back(key, arrived.view(tensor.scalar_type()).reshape(tensor.sizes()));
+    }
+  }
+  if (processes.rank() != 0) return own;
+  const Order order(optimizer);
+  std::stable_sort(whole.tensors.begin(), whole.tensors.end(), [&](const auto& a, const auto& b) {
+    return order.of(without_state(a.first)) < order.of(without_state(b.first));
+  });
+  for (const auto& [key, tensor] : own.tensors) {
+    if (!key.starts_with(kState)) whole.tensors.emplace_back(key, tensor);
+  }
+  for (auto& group : whole.header["groups"]) group["parameters"] = json::array();
+  const auto& rules = optimizer.routing().rules();
+  for (const auto& line : optimizer.routing().lines()) {
+    const bool matrices = rules[line.rule].options == rules.back().options;
+    auto& groups = whole.header["groups"];
+    groups[matrices ? 0 : groups.size() - 1]["parameters"].push_back(line.name);
+  }
+  return whole;
+}
+
+Snapshot part_of_state(Snapshot whole, const Mixed& optimizer) {
+  std::set<std::string> here;
+  for (const auto& group : optimizer.names()) here.insert(group.begin(), group.end());
+  std::set<std::string> others;
+  for (auto& group : whole.header.at("groups")) {
+    json kept = json::array();
+    for (const auto& name : group.at("parameters")) {
+      if (here.contains(name.get<std::string>()))
+        kept.push_back(name);
+      else
+        others.insert(name.get<std::string>());
+    }
+    group["parameters"] = kept;
+  }
+  const auto is_of_other = [&](const std::pair<std::string, Tensor>& entry) {
+    auto name = entry.first.starts_with(kState) ? without_state(entry.first) : "";
+    while (!name.empty() && !others.contains(name)) name.resize(std::max<size_t>(name.rfind('.') + 1, 1) - 1);
+    return !name.empty();
+  };
+  std::erase_if(whole.tensors, is_of_other);
+  return whole;
+}
+
+std::vector<SpectraLine> gathered_lines(dist::Communicator& processes, const Mixed& optimizer,
+                                        const std::vector<SpectraLine>& lines) {
+  json own = json::array();
+  for (const auto& line : lines) own.push_back(io::to_json(line));
+  std::vector<SpectraLine> all;
+  for (const auto& text : processes.gather(own.dump())) {
+    for (const auto& line : json::parse(text)) all.push_back(io::from_json<SpectraLine>(line, "spectra"));
+  }
+  const Order order(optimizer);
+  std::stable_sort(all.begin(), all.end(),
+                   [&](const auto& a, const auto& b) { return order.of(a.matrix) < order.of(b.matrix); });
+  return all;
+}
+
+}  // namespace prism::train

@@ -1,0 +1,42 @@
+#pragma once
+
+#include "prism/dist/gradient_sum.h"
+#include "prism/io/config.h"
+#include "prism/optim/mixed.h"
+#include "prism/train/run_data.h"
+
+// What a configuration means for a run on several processes.
+
+namespace prism::train {
+
+// Cuts a step into micro-batches: `train.accumulate` of them, or the next multiple of the number of processes. Throws
+// prism::Error if that does not divide `train.batch`, or if an exact sum would depend on the number of processes.
+dist::MicroBatches micro_batches(const io::Config& config, const dist::Communicator& processes);
+
+// Gives each process a GPU of its own where run.device leaves the choice: the launcher's number of the process on its
+// machine.
+void choose_device(const dist::Communicator& processes, io::Config& config);
+
+// Throws on all processes if their configurations differ in more than run.device and run.threads.
+void expect_equal_configs(dist::Communicator& processes, const io::Config& config);
+
+// The cost of stepping a parameter, by which owners are chosen: of a hidden matrix that of shaping it.
+double ownership_cost(at::IntArrayRef shape, bool is_shaped);
+
+// The process that steps each parameter: the most expensive first, each to the process with the least work so far. None
+// in one process and with `run.owned` = false.
+std::vector<int64_t> owners(const io::Config& config, const std::vector<std::pair<std::string, Tensor>>& parameters,
+                            const dist::Communicator& processes);
+
+// Puts the state of an optimizer together on rank 0, where each process steps some of the parameters, in the order that
+// one process would save it in. All processes call it; the others get their own part.
+Snapshot gathered_state(dist::Communicator& processes, const Mixed& optimizer);
+
+// The part of a whole state that this optimizer steps.
+Snapshot part_of_state(Snapshot whole, const Mixed& optimizer);
+
+// Puts the lines of all processes together on rank 0, in the order that one process would write them in.
+std::vector<SpectraLine> gathered_lines(dist::Communicator& processes, const Mixed& optimizer,
+                                        const std::vector<SpectraLine>& lines);
+
+}  // namespace prism::train

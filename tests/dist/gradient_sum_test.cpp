@@ -1,0 +1,119 @@
+#include "prism/dist/gradient_sum.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "tests/dist/threads.h"
+
+namespace prism::dist {
+namespace {
+
+const std::vector<std::vector<int64_t>> kShapes = {{7, 5}, {3}, {16, 16}, {1}};
+
+std::vector<Tensor> zeros() {
+  std::vector<Tensor> list;
+  for (const auto& shape : kShapes) list.push_back(torch::zeros(shape).set_requires_grad(true));
+  return list;
+}
+
+// The gradients of micro-batch i: of very different sizes, so that every order of adding gives other bits.
+std::vector<Tensor> gradients_of(int64_t i) {
+  torch::Generator generator = at::detail::createCPUGenerator(static_cast<uint64_t>(1000 + i));
+  std::vector<Tensor> list;
+  for (const auto& shape : kShapes) list.push_back(torch::randn(shape, generator) * std::pow(10.0, i % 5 - 2));
+  return list;
+}
+
+void add_gradients(std::vector<Tensor>& parameters, int64_t i) {
+  const auto gradients = gradients_of(i);
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    Tensor& gradient = parameters[p].mutable_grad();
+    gradient = gradient.defined() ? gradient + gradients[p] : gradients[p];
+  }
+}
+
+// The sums on each rank; undefined where a rank has none.
+std::vector<std::vector<Tensor>> sums(int64_t ranks, int64_t batches, bool exact, const std::vector<int64_t>& owners) {
+  std::vector<std::vector<Tensor>> result(static_cast<size_t>(ranks));
+  const auto work = [&](const std::shared_ptr<Communicator>& all) {
+    auto parameters = zeros();
+    const int64_t here = batches / ranks;
+    GradientSum sum(all, parameters, {batches, all->rank() * here, here}, exact, owners);
+    sum([&](int64_t i) { add_gradients(parameters, i); });
+    for (const auto& parameter : parameters) result[static_cast<size_t>(all->rank())].push_back(parameter.grad());
+  };
+  if (ranks == 1)
+    work(one_process());
+  else
+    Threads::run(ranks, work);
+  return result;
+}
+
+TEST(GradientSum, ExactSumsAreTheSameOnAnyNumberOfProcesses) {
+  for (const int64_t batches : {4, 6, 12}) {
+    const auto expected = sums(1, batches, /*exact=*/true, {})[0];
+    for (int64_t ranks = 2; ranks <= batches; ++ranks) {
+      if (batches % ranks != 0) continue;
+      for (const auto& of_rank : sums(ranks, batches, /*exact=*/true, {})) {
+        for (size_t p = 0; p < kShapes.size(); ++p)
+          EXPECT_TRUE(of_rank[p].equal(expected[p])) << batches << " on " << ranks << " ranks, parameter " << p;
+      }
+    }
+  }
+}
+
+// Otherwise the test above would show nothing.
+TEST(GradientSum, FastSumsDependOnTheNumberOfProcesses) {
+  const auto one = sums(1, 12, /*exact=*/false, {})[0], four = sums(4, 12, /*exact=*/false, {})[0];
+  EXPECT_FALSE(one[2].equal(four[2]));
+  EXPECT_TRUE(one[2].allclose(four[2], 1e-5, 1e-4));
+}
+
+TEST(GradientSum, OwnersGetTheSumsThatAllGetWithoutOwners) {
+  const std::vector<int64_t> owners = {2, 0, 2, 1};
+  const auto expected = sums(1, 6, /*exact=*/true, {})[0];
+  for (const int64_t ranks : {3, 6}) {
+    const auto found = sums(ranks, 6, /*exact=*/true, owners);
+    for (size_t r = 0; r < found.size(); ++r) {
+      for (size_t p = 0; p < kShapes.size(); ++p) {
+        if (owners[p] == static_cast<int64_t>(r))
+          EXPECT_TRUE(found[r][p].equal(expected[p]));
+        else
+          EXPECT_FALSE(found[r][p].defined());
+      }
+    }
+  }
+}
+
+TEST(GradientSum, FastSumsGoToOwnersToo) {
+  const auto expected = sums(1, 6, /*exact=*/false, {})[0];
+  const auto found = sums(3, 6, /*exact=*/false, {0, 1, 2, 0});
+  EXPECT_TRUE(found[2][2].allclose(expected[2], 1e-5, 1e-4));
+  EXPECT_TRUE(found[0][0].allclose(expected[0], 1e-5, 1e-4));
+}
+
+TEST(GradientSum, OwnersSendTheirWeightsToAll) {
+  Threads::run(3, [&](const std::shared_ptr<Communicator>& all) {
+    auto parameters = zeros();
+    const std::vector<int64_t> owners = {2, 0, 2, 1};
+    GradientSum sum(all, parameters, {3, all->rank(), 1}, /*exact=*/true, owners);
+    torch::NoGradGuard no_grad;
+    for (auto& parameter : parameters) parameter.fill_(static_cast<double>(all->rank()));
+    sum.gather_weights();
+    for (size_t p = 0; p < parameters.size(); ++p)
+      TORCH_CHECK(parameters[p].eq(static_cast<double>(owners[p])).all().item<bool>(), "parameter ", p);
+  });
+}
+
+// All to all and back: 2·(N − 1)/N of the elements leave each process, as with a ring.
+TEST(GradientSum, ExactTrafficIsThatOfAReduceScatter) {
+  Threads::run(4, [&](const std::shared_ptr<Communicator>& all) {
+    std::vector<Tensor> parameters = {torch::zeros({64, 64}).set_requires_grad(true)};
+    GradientSum sum(all, parameters, {8, all->rank() * 2, 2}, /*exact=*/true);
+    sum([&](int64_t i) { parameters[0].mutable_grad() = torch::full({64, 64}, static_cast<float>(i)); });
+    TORCH_CHECK(all->bytes_sent() == 4 * 64 * 64 * 3 / 4, all->bytes_sent());
+  });
+}
+
+}  // namespace
+}  // namespace prism::dist
