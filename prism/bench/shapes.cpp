@@ -14,13 +14,28 @@
 namespace prism::bench {
 namespace {
 
-ShapeSet model_set(const std::string& name) {
-  auto config = model::preset(name);
-  config.vocab = kVocab;
+ShapeSet model_set(const std::string& name, const model::ModelConfig& config) {
   ShapeSet set{name, {}, {}};
   for (const auto& parameter : model::parameter_shapes(config))
     (parameter.hidden_matrix ? set.matrices : set.rest).push_back(parameter.shape);
   return set;
+}
+
+ShapeSet preset_set(const std::string& name) {
+  auto config = model::preset(name);
+  config.vocab = kVocab;
+  return model_set(name, config);
+}
+
+ShapeSet qwen2_7b() {
+  return model_set("7b", {.vocab = 152064,
+                          .layers = 28,
+                          .width = 3584,
+                          .heads = 28,
+                          .kv_heads = 4,
+                          .head_dim = 128,
+                          .mlp = 18944,
+                          .tied = false});
 }
 
 ShapeSet odd_set() {
@@ -41,17 +56,18 @@ int64_t ShapeSet::elements() const {
 }
 
 ShapeSet shape_set(const std::string& name) {
+  if (name == "7b") return qwen2_7b();
   if (name == "wide") return {name, {{8192, 28672}, {28672, 8192}}, {}};
   if (name == "experts") return {name, std::vector<Shape>(256, {1024, 2048}), {}};
   if (name == "odd") return odd_set();
-  if (std::ranges::find(model::preset_names(), name) != model::preset_names().end()) return model_set(name);
+  if (std::ranges::find(model::preset_names(), name) != model::preset_names().end()) return preset_set(name);
   throw Error(fmt::format("bench: unknown model '{}', expected one of: {}", name, fmt::join(shape_set_names(), ", ")));
 }
 
 const std::vector<std::string>& shape_set_names() {
   static const std::vector<std::string> names = [] {
     auto list = model::preset_names();
-    list.insert(list.end(), {"wide", "experts", "odd"});
+    list.insert(list.end(), {"7b", "wide", "experts", "odd"});
     return list;
   }();
   return names;

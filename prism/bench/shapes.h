@@ -18,6 +18,7 @@ struct ShapeSet {
 };
 
 // Returns the shapes of a preset of prism/model with a vocabulary of 16,384, or
+//   7b       those of Qwen2-7B, with its vocabulary
 //   wide     8192×28672 and its transpose
 //   experts  256 of 1024×2048
 //   odd      all m×n with m and n of 1, 7, 129, 5000

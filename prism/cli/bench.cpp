@@ -14,8 +14,9 @@
 namespace prism::cli {
 
 void BenchOptions::attach_models(CLI::App& app) {
-  add_names(app, "--model", models, bench::shape_set_names(),
-            "Models whose shapes to use: demo, 22m, 124m, 1b, wide,\nexperts, odd (default 22m; on a GPU 22m and 1b)");
+  add_names(
+      app, "--model", models, bench::shape_set_names(),
+      "Models whose shapes to use: demo, 22m, 124m, 1b, 7b, wide,\nexperts, odd (default 22m; on a GPU 22m and 1b)");
 }
 
 void BenchOptions::attach_json(CLI::App& app) {
@@ -74,7 +75,8 @@ std::string profile_table(const bench::Profile& profile, at::Device device, size
 Command bench_command() {
   return {"bench", "Time optimizers, their kernels and training steps", "prism bench optimizer --model 22m",
           [](CLI::App& app) {
-            return attach_commands(app, {bench_optimizer_command(), bench_kernels_command(), bench_train_command()});
+            return attach_commands(app, {bench_optimizer_command(), bench_kernels_command(), bench_train_command(),
+                                         bench_scaling_command()});
           }};
 }
 

@@ -16,6 +16,7 @@ namespace prism::cli {
 Command bench_optimizer_command();
 Command bench_kernels_command();
 Command bench_train_command();
+Command bench_scaling_command();
 
 // Options that they share.
 struct BenchOptions {

@@ -17,7 +17,7 @@ from program import ENVIRONMENT, run, start
 
 COMMANDS = [
     "train", "compare", "reproduce", "inspect", "eval", "generate", "export", "completions", "tokenizer train", "tokenizer encode", "tokenizer decode", "tokenizer info", "data build", "data info",
-    "bench optimizer", "bench kernels", "bench train", "doctor",
+    "bench optimizer", "bench kernels", "bench train", "bench scaling", "doctor",
 ]  # fmt: skip
 GROUPS = ["tokenizer", "data", "bench"]
 
@@ -300,6 +300,15 @@ MISTAKES["bench optimizer"] = [
     ("--model demo --peers false", "'false' ended before it answered"),
 ]
 MISTAKES["bench kernels"] = [*MODEL, *BENCH, ("--optimizer sgd", "--optimizer: expected prism or .*, got 'sgd'")]
+MISTAKES["bench scaling"] = [
+    *MODEL,
+    ("--device tpu", "expected auto, cpu, cuda or cuda:N"),
+    ("--ranks 0", "--ranks: expected an integer from 1 to 999999, got '0'"),
+    ("--ranks many", "--ranks: expected an integer from 1"),
+    ("--link 0", "--link: expected"),
+    ("--tflops 1 2 3", "--tflops"),
+    ("--tflops 1 2 3 4", "--tflops and --memory: expected both or neither"),
+]
 MISTAKES["bench train"] = [
     *BENCH,
     ("--preset 22M", "--preset: expected demo or 22m .*, got '22M'"),
