@@ -712,8 +712,11 @@ def what_is_not_possible_is_refused_by_name(folder):
 # ---- on a GPU
 
 
+ON_THE_GPU = ("prism", "instant", "muon")  # rules with kernels
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("options", ["prism", "instant", "muon"])
+@pytest.mark.parametrize("options", ON_THE_GPU)
 def test_companions_do_not_change_what_the_kernels_compute(options):
     """A matrix alone, and in stacks of 2, 3 and 8: with several processes the stacks of an owner differ from those of one process."""
     kind, more = OPTIONS[options]["matrices"], {key: value for key, value in OPTIONS[options].items() if key not in ("matrices", "master_weights")}
@@ -748,7 +751,7 @@ def cuda_rows(model):
 
 def on_one_gpu(rank, size, folder):
     torch.cuda.set_device(0)
-    for options in ("prism", "instant", "muon", "soap"):
+    for options in ON_THE_GPU:
         for cut in (cuda_rows, None):
             model = Net()
             if cut:
@@ -779,7 +782,7 @@ def two_ranks_on_one_gpu(tmp_path_factory):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("how", ["cut", "own"])
-@pytest.mark.parametrize("options", ["prism", "instant", "muon", "soap"])
+@pytest.mark.parametrize("options", ON_THE_GPU)
 def test_two_ranks_on_one_gpu_train_as_one_process(two_ranks_on_one_gpu, options, how):
     """With gloo. Shared matrices are shaped in plain ATen, those of one process by the kernels, which round operands to fp16: to that they agree."""
     model = Net().cuda()
