@@ -463,17 +463,21 @@ def the_plan_is_the_same_everywhere_and_so_is_the_traffic(folder):
     size = dist.get_world_size()
     model = Net()
     fsdp(model)
-    for options, operands, comm_dtype in (("prism", 2, None), ("muon", 1, None), ("prism", 2, "bfloat16")):
+    cases = [("prism", None, [12]), ("muon", None, [8]), ("prism", "bfloat16", [10]), ("every", None, [12, 8, 8, 12])]  # bytes an element at each step
+    for options, comm_dtype, traffic in cases:
         optimizer = optimizer_of(model, options, comm_dtype=comm_dtype)
         plan = optimizer.plan()
         assert optimizer_of(model, options, comm_dtype=comm_dtype).plan() == plan
         plans = [None] * size
         dist.all_gather_object(plans, plan.replace(" (this one)", ""))
         assert len(set(plans)) == 1
+        side = 8 if options == "muon" else 24  # the recommended setting forms the Gram matrix of the inputs
+        assert any(line.split()[:5] == ["down.weight", "8", "×", "24", str(side)] for line in plan.splitlines())
         for parameter in model.parameters():
             parameter.grad = torch.ones_like(parameter)
-        optimizer.step()
-        expected = torch.tensor(0)
+        for _ in traffic:
+            optimizer.step()
+        elements = 0  # that their owners do not hold
         owners = {line.split()[0]: int(line.split("to its owner")[1].split()[0]) for line in plan.splitlines() if "to its owner" in line}
         for name, owner in owners.items():
             shape, part = dict(model.named_parameters())[name.split(".split.")[0]].shape, name.partition(".split.")[2]
@@ -481,12 +485,12 @@ def the_plan_is_the_same_everywhere_and_so_is_the_traffic(folder):
             begin, end = (int(part) * rows // 3, (int(part) + 1) * rows // 3) if part else (0, rows)
             chunk = -(-rows // size)
             held = max(0, min(end, (owner + 1) * chunk) - max(begin, owner * chunk))
-            expected += (4 * operands + (2 if comm_dtype else 4)) * (end - begin - held) * columns
+            elements += (end - begin - held) * columns
         sent = torch.tensor(optimizer._engine.bytes_sent())
         dist.all_reduce(sent)
         assert len(owners) == 10
-        assert sent == expected
-        assert sum(int(line.split("sends ")[1].split()[0]) for line in plan.splitlines() if line.startswith("rank")) == expected
+        assert sent == sum(traffic) * elements
+        assert sum(int(line.split("sends ")[1].split()[0]) for line in plan.splitlines() if line.startswith("rank")) == max(traffic) * elements
 
 
 @case(4)
@@ -501,9 +505,16 @@ def replicas_do_not_talk_to_each_other_about_matrices(folder):
 def different_models_are_an_error_and_not_a_hang(folder):
     mesh = world_mesh()
     names = ["a", "b"] if dist.get_rank() == 0 else ["b", "a"]
+    text = "the 2 processes that share parameters gave their optimizers different ones: names, shapes, order"
     named = [(name, nn.Parameter(distribute_tensor(torch.ones(4, 4), mesh, [Shard(0)]))) for name in names]
-    with pytest.raises(ValueError, match="the 2 processes that share parameters gave their optimizers different ones: names, shapes, order"):
+    with pytest.raises(ValueError, match=text):
         prism_optim.Prism(named)
+    with pytest.raises(ValueError, match=text):
+        prism_optim.Prism([(name, nn.Parameter(torch.ones(4, 4))) for name in names], own=dist.group.WORLD)
+    optimizer = prism_optim.Prism([("first", nn.Parameter(torch.ones(4, 4)))], own=dist.group.WORLD)
+    optimizer.add_param_group({"params": [(name, nn.Parameter(torch.ones(4, 4))) for name in names]})
+    with pytest.raises(ValueError, match=text):
+        optimizer.step()
 
 
 # ---- real training, saving and loading
