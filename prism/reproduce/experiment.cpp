@@ -33,8 +33,9 @@ io::Config make_config() {
       ConfigKey::real("experiment.tokens_per_s", 1e6, "Assumed training speed, for estimates of time.").above(0));
   keys.push_back(ConfigKey::strings("experiment.paper", nlohmann::json::array(),
                                     "The paper's number at each rate, lowest rate first."));
-  keys.push_back(ConfigKey::string("experiment.paper_measure", "loss", "The measure that the paper's numbers are of."));
-  keys.push_back(ConfigKey::string("experiment.paper_label", "final loss", "What the paper's numbers are."));
+  keys.push_back(
+      ConfigKey::string("experiment.paper_measure", "loss", "The measure to show beside the paper's numbers."));
+  keys.push_back(ConfigKey::string("experiment.paper_label", "final loss", "Name of the paper's numbers."));
   return io::Config(io::ConfigTable(std::move(keys), "compare.override"));
 }
 

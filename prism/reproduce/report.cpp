@@ -103,7 +103,7 @@ std::optional<double> number_in(const std::string& text) {
   }
 }
 
-// The paper's numbers beside ours, for the rows that have them.
+// Returns the paper's numbers beside ours, for the rows that have them.
 report::Published published(const Experiment& experiment, const std::vector<Row>& rows) {
   report::Published result{.paper_label = experiment.paper_label, .here_label = experiment.paper_measure->title};
   for (const auto& row : rows) {

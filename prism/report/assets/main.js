@@ -90,7 +90,7 @@ function mechanismFigures() {
 function build() {
   const sections = [
     ['summary', 'Summary', summarySection()],
-    ['published', 'The paper', group('published', 'Beside the paper', [publishedFigure()])],
+    ['published', 'The paper', group('published', 'Compared with the paper', [publishedFigure()])],
     ['rates', 'Learning rates', group('rates', 'How much tuning does each optimizer need?', [sweepFigure()])],
     ['results', 'Results', resultsSection()],
     ['curves', 'Curves', group('curves', 'During training', [curveControls(), trainLossFigure(), heldOutFigure()])],

@@ -1,5 +1,5 @@
-// The numbers of a paper beside those measured here: a row for each, and on either side a scale of its own, since only
-// the order of the rows and the shape compare.
+// The paper's numbers beside those measured here, one row each. Each side has its own scale, since only the order of the
+// rows and the shape can be compared.
 
 const PUBLISHED_GAP = 28;
 
@@ -21,15 +21,15 @@ function publishedFigure() {
   });
 }
 
-// One side: dots where the values are numbers, and every value as text, beside the dots if there are any.
+// Draws one side: a dot for each value that is a number, and every value as text, beside the dots if there are any.
 function drawPublishedSide(canvas, outer, label, rows) {
   const {theme} = canvas;
   const numbers = extent(rows.flatMap(({value, low, high}) => [value, low, high]));
   const room = Math.max(...rows.map(({text}) => measure(text, 12))) + 12;
   write(canvas.root, outer.left, outer.top + 12, label, {size: 12.5, weight: 620, color: theme.ink});
   const place = {...outer, width: outer.width - room, gutter: 0};
-  const plot = numbers &&
-      new Plot(canvas, place, {domain: widen(numbers, 0.08)}, {domain: [0, 1], ticks: [], label: ' '});
+  const plot =
+      numbers && new Plot(canvas, place, {domain: widen(numbers, 0.08)}, {domain: [0, 1], ticks: [], label: ' '});
   for (const tick of plot ? plot.x.ticks(Math.max(2, Math.round(plot.box.width / 84))) : [])
     plot.marks.append(
         svg('path', {d: `M${plot.x(tick).toFixed(1)} ${plot.box.top}V${plot.box.bottom}`, stroke: theme.grid}));
@@ -52,7 +52,7 @@ function drawPublishedSide(canvas, outer, label, rows) {
 
 function drawPublished(canvas, {paper_label: paper, here_label: here}, shown) {
   const {theme, width} = canvas;
-  if (!shown.length) return drawNothing(canvas, 'All optimizers are switched off.');
+  if (!shown.length) return drawNothing(canvas, 'All optimizers are hidden.');
   const names = shown.map((one) => publishedName(one, report.published.values));
   const beside = width >= NARROW;
   const left = beside ? Math.max(...names.map((name) => measure(name, 12.5, 600))) + 20 : 0;
@@ -66,15 +66,14 @@ function drawPublished(canvas, {paper_label: paper, here_label: here}, shown) {
     write(group, 0, beside ? y(i) : y(i) - 20, name, {size: 12.5, weight: 600, color: theme.ink, middle: true});
   });
   const side = (width - left - PUBLISHED_GAP) / 2;
-  const rowsOf = (value, text, low, high) => shown.map(
-      (one, i) => ({
-        y: y(i),
-        key: one.optimizer,
-        value: one[value],
-        text: one[text],
-        low: one[low],
-        high: one[high],
-      }));
+  const rowsOf = (value, text, low, high) => shown.map((one, i) => ({
+                                                         y: y(i),
+                                                         key: one.optimizer,
+                                                         value: one[value],
+                                                         text: one[text],
+                                                         low: one[low],
+                                                         high: one[high],
+                                                       }));
   const outer = {left, top: 0, width: side, height};
   drawPublishedSide(canvas, outer, `in the paper: ${paper}`, rowsOf('paper_value', 'paper'));
   drawPublishedSide(
