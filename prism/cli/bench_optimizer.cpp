@@ -126,7 +126,7 @@ Action attach(CLI::App& app) {
   auto options = std::make_shared<OptimizerOptions>();
   options->attach_models(app);
   add_device(app, options->device);
-  app.add_option("--only", options->only, "Measure only these; more optimizers are available here\n(soap, ssd, …)")
+  app.add_option("--only", options->only, "Measure only these; more optimizers are available\nhere (soap, ssd, …)")
       ->type_name("NAME")
       ->delimiter(',')
       ->expected(1, -1);
@@ -144,7 +144,7 @@ Action attach(CLI::App& app) {
 Command bench_optimizer_command() {
   return {"optimizer", "Time optimizer steps over all hidden matrices of a model",
           "prism bench optimizer --model 22m --json results.json --page results.html\n"
-          "python bench/peers.py --model 22m 1b          # with torch's and other optimizers",
+          "python bench/peers.py --model 22m 1b      # with torch's and other optimizers",
           attach};
 }
 

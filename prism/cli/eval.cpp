@@ -170,7 +170,7 @@ Action attach(CLI::App& app) {
   auto options = std::make_shared<EvalOptions>();
   add_path(app, "source", options->source, "Run, checkpoint or Hugging Face folder")->required();
   options->corpus.add_to(app);
-  add_integer(app, "--context", options->context, "Tokens that a prediction may see; 0: the model's context", 0);
+  add_integer(app, "--context", options->context, "Tokens that a prediction may see; 0: the model's\ncontext", 0);
   add_integer(app, "--batch", options->batch, "Sequences per batch", 1, 1 << 16);
   add_path(app, "--logits", options->logits, "Write the logits and targets of all tokens to this\nsafetensors file");
   app.add_flag("--json", options->json, "Print the figures as JSON");

@@ -96,8 +96,8 @@ int inspect(const InspectOptions& options) {
 Command inspect_command() {
   return {
       "inspect", "Show what the optimizer sees: spectra, SNR, gains, norms",
-      "prism inspect runs/a\nprism inspect runs/a --watch\nprism inspect runs/a/checkpoints/step-00001000 --data "
-      "text.txt --page inspect.html",
+      "prism inspect runs/a\nprism inspect runs/a --watch\nprism inspect runs/a/checkpoints/step-00001000 "
+      "--data text.txt --page i.html",
       [](CLI::App& app) -> Action {
         auto options = std::make_shared<InspectOptions>();
         app.add_option("path", options->path, "A run folder or a checkpoint folder")->required()->type_name("FOLDER");

@@ -180,12 +180,12 @@ int reproduce_experiments(ReproduceOptions options) {
 Command reproduce_command() {
   return {"reproduce", "Run the paper's experiments and further ones",
           "prism reproduce table1 --scale smoke\n"
-          "prism reproduce all --scale sweep --data corpus.txt --minutes 30 --pool runs/pool\n"
+          "prism reproduce all --scale sweep --data corpus.txt --minutes 30 --pool pool\n"
           "prism reproduce table1 --scale sweep --pool experiments",
           [](CLI::App& app) -> Action {
             auto options = std::make_shared<ReproduceOptions>();
             app.add_option("name", options->names,
-                           "Experiments (listed in docs/reproduce.md), a group such\nas covariance, or all")
+                           "Experiments (listed in docs/reproduce.md), a group\nsuch as covariance, or all")
                 ->required()
                 ->type_name("NAME");
             app.add_option("--scale", options->choices.scale,
@@ -193,7 +193,7 @@ Command reproduce_command() {
                 ->required()
                 ->type_name("SCALE");
             app.add_option("--data", options->choices.data,
-                           "Text or token shards to train on; without it, show the\nresults that the pool holds")
+                           "Text or token shards to train on; without it, show\nthe results that the pool holds")
                 ->type_name("PATH");
             app.add_option("--held-out", options->choices.held_out, "Text to measure the loss on, never trained on")
                 ->type_name("PATH");

@@ -191,7 +191,7 @@ Command train_command() {
         app.add_flag("--dry-run", options->dry_run,
                      "Print the configuration and what the run would need\n(time, memory, disk), then exit");
         app.add_option("--job", options->job)->group("");  // hidden: the child process of run_jobs
-        app.add_flag("--list-keys", options->list_keys, "Print all configuration keys with their defaults, then\nexit");
+        app.add_flag("--list-keys", options->list_keys, "Print all configuration keys with their defaults,\nthen exit");
         return [options] { return train(*options); };
       }};
 }
