@@ -2,7 +2,7 @@
 #   PYTHON=        interpreter that already has torch 2.11-2.15, used instead of .venv
 #   TORCH=         torch requirement for .venv, e.g. TORCH=torch==2.12.1
 #   TORCH_INDEX=   package index for that torch, e.g. the one with CPU builds
-#   JOBS=          number of parallel compile jobs
+#   JOBS=          number of parallel compile jobs and C++ test programs
 #   CI=true        treat warnings as errors
 #   MINUTES=       duration of `make endure` (60)
 #   DEVICE=        device of `make endure`: cpu or cuda
@@ -36,7 +36,9 @@ build:  ## compile the library, the program and the Python package into build/re
 test: setup  ## run the C++ tests, then the Python tests
 	@$(CONFIGURE) $(PRESET)
 	@$(BUILD) $(PRESET)-tests
-	@status=0; ctest --preset $(PRESET) || status=1; PYTHONPATH="$(CURDIR)/build/release/python" "$(PY)" -m pytest || status=1; exit $$status
+	@status=0; ctest --preset $(PRESET) --parallel $(or $(JOBS),$(shell nproc)) || status=1; \
+	PYTHONPATH="$(CURDIR)/build/release/python" "$(PY)" -m pytest --ctest-log=build/release/Testing/Temporary/LastTest.log || status=1; \
+	exit $$status
 
 test-clients:  ## train tiny models in nanoGPT's loop, Trainer, accelerate, Lightning, timm, DDP and others
 	@tools/setup.sh clients

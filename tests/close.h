@@ -1,8 +1,8 @@
 #pragma once
 
-// EXPECT_CLOSE(actual, expected, tolerance): same shape, and no element differs by more than tolerance · max(1, max
-// |expected|). EXPECT_SAME(actual, expected): same shape, type and bits of value. EXPECT_MESSAGE(statement, text):
-// throws a c10::Error whose message contains the text.
+// EXPECT_CLOSE(actual, expected, tolerance)  same shape; elements differ by at most tolerance · max(1, max |expected|)
+// EXPECT_SAME(actual, expected)              same shape, type and values
+// EXPECT_MESSAGE(statement, text)            the statement throws a c10::Error whose message contains the text
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

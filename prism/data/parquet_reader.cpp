@@ -21,11 +21,13 @@ namespace {
 constexpr int64_t kBufferBytes = int64_t{1} << 20;
 constexpr int64_t kBatchRows = 64;
 
-// Makes Arrow buffer only the pages in use; the default would load the whole column of a row group.
-parquet::ReaderProperties page_by_page() {
+// Makes Arrow buffer only the pages in use, where the default would load the whole column of a row group, and check the
+// checksums of pages that have one.
+parquet::ReaderProperties reader_properties() {
   parquet::ReaderProperties properties;
   properties.enable_buffered_stream();
   properties.set_buffer_size(kBufferBytes);
+  properties.set_page_checksum_verification(true);
   return properties;
 }
 
@@ -35,7 +37,7 @@ class ParquetReader : public FormatReader {
       : name_(path.string()), field_(options.text_field), document_(options.piece_bytes) {
     guarded([&] {
       file_bytes_ = std::filesystem::file_size(path);
-      file_ = parquet::ParquetFileReader::OpenFile(name_, /*memory_map=*/false, page_by_page());
+      file_ = parquet::ParquetFileReader::OpenFile(name_, /*memory_map=*/false, reader_properties());
       metadata_ = file_->metadata();
     });
     column_ = find_column();

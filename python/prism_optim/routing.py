@@ -223,13 +223,11 @@ def param_groups(
     prism 0.02 ['0.weight']
     adamw 0.005 ['0.bias', '1.weight', '1.bias']
     """
-    return groups_and_labels(model, lr, aux_lr, matrices=matrices, rest=rest, rules=rules, head=head, **options)[0]
+    return groups_and_labels(model, matrices=matrices, rest=rest, rules=rules, head=head, lr=lr, aux_lr=aux_lr, **options)[0]
 
 
 def groups_and_labels(
     model: Model,
-    lr: float | Tensor | None = None,
-    aux_lr: float | Tensor | None = None,
     *,
     matrices: str = "prism",
     rest: str = "adamw",
@@ -240,9 +238,8 @@ def groups_and_labels(
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Returns the groups of `param_groups` and the label of each name's rule. `only` drops other parameters after the whole model is routed."""
     both = set.intersection(*(set(table) for table in TABLES.values())) - {"lr", "weight_decay"}
-    given = {"lr": lr, "aux_lr": aux_lr} | options
     of = {matrices: defaults(matrices, mixed=True), rest: defaults(rest, mixed=True)}
-    for key, value in given.items():
+    for key, value in options.items():
         if value is None:
             continue
         aux = key.startswith("aux_")

@@ -9,14 +9,14 @@ const std::string kProduct = "prism::cuda::product_kernel<true>";
 
 std::vector<Kernel> kernels_of(const char* name) { return *step_kernels(*entrant(name).make_options(), {{512, 128}}); }
 
-// The labels of launches, "?" where none fits.
+// Returns the labels of launches, or "?" where none fits.
 std::vector<std::string> labels(const std::vector<std::string>& names, const std::vector<Kernel>& kernels) {
   std::vector<std::string> result;
   for (const auto& match : match_launches(names, kernels)) result.push_back(match ? kernels[*match].label : "?");
   return result;
 }
 
-// `before` products, the norms, and those of the iteration and the update.
+// Returns the launches of a chunk: `before` products, the norms, then the products of the iteration and the update.
 std::vector<std::string> chunk(size_t before, size_t after, bool norms = true) {
   std::vector<std::string> names = {"prism::cuda::measure_kernel<float>", "prism::cuda::factor_kernel",
                                     "prism::cuda::advance_kernel<float>"};

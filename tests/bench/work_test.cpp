@@ -1,4 +1,4 @@
-// Work models and shapes, counted by hand.
+// Compares work models and shapes with counts by hand.
 
 #include "prism/bench/work.h"
 
@@ -87,7 +87,7 @@ TEST(Peak, IsKnownOfTheDeviceThatWasMeasured) {
 
 TEST(ShapeSets, HaveTheMatricesOfTheirModels) {
   EXPECT_EQ(shape_set("22m").matrices.size(), 56U);
-  // embedding, last norm, and of each of 8 layers two norms and three biases
+  // The embedding, the last norm, and two norms and three biases in each of 8 layers.
   EXPECT_EQ(shape_set("22m").rest.size(), 42U);
   EXPECT_EQ(shape_set("1b").matrices.size(), 168U);
   EXPECT_EQ(shape_set("1b").elements(), 1'082'130'432);

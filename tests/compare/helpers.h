@@ -17,7 +17,8 @@ inline Plan plan_of(const std::vector<std::string>& settings) {
   return Plan(config);
 }
 
-// A run that fell from 6 to `loss` in two evaluations of 100 tokens and 10 seconds each; infinity: it diverged.
+// Returns a run whose loss fell from 6 to `loss` in two evaluations, 100 tokens and 10 seconds apart. It diverged if
+// `loss` is infinite.
 inline RunOutcome outcome_of(const Plan& plan, size_t contender, double lr, int64_t seed, double loss) {
   const bool diverged = !std::isfinite(loss);
   RunOutcome run;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// ∫₀ᵗ of the density Γ((ν+1)/2)/(√(νπ)Γ(ν/2)) · (1 + x²/ν)^(−(ν+1)/2) by Simpson's rule, which knows nothing of beta
+// Integrates the density Γ((ν+1)/2)/(√(νπ)Γ(ν/2)) · (1 + x²/ν)^(−(ν+1)/2) up to t by Simpson's rule, without beta
 // functions.
 double cdf_by_integration(double t, double degrees) {
   const auto density = [&](double x) {

@@ -1,5 +1,5 @@
-// A step captured into a CUDA graph from C++: nothing is allocated and nothing waits, so that a bare capture of the
-// stream suffices.
+// Captures a step into a CUDA graph from C++. A step allocates nothing and waits for nothing, so a bare capture of the
+// stream is enough.
 
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>

@@ -1,6 +1,6 @@
 #pragma once
 
-// Memory on the device for tests without torch, so that compute-sanitizer sees our kernels alone.
+// Device memory for tests without torch, so that compute-sanitizer sees only our kernels.
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>

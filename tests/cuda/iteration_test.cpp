@@ -1,5 +1,5 @@
-// The plan of the Gram iteration, carried out on numbers: for a 1×1 matrix R = r every product is one of numbers, and Q
-// must be what the polynomials make of r. Needs no GPU.
+// Carries out the plan of the Gram iteration on a 1×1 matrix R = r, where every product is a product of numbers and Q
+// must equal the polynomials at r. Needs no GPU.
 
 #include "prism/cuda/iteration.h"
 
@@ -11,7 +11,7 @@
 namespace prism::cuda::test {
 namespace {
 
-// q with x·q = the composite of the polynomials at x, r = x².
+// Returns q with x·q = the composite of the polynomials at x, where r = x².
 double direct(const std::vector<GramStep>& steps, double r) {
   double q = 1;
   for (const auto& step : steps) {
@@ -26,7 +26,7 @@ double direct(const std::vector<GramStep>& steps, double r) {
 
 // `missing` is the factor that the first A lacks.
 double planned(const Iteration& plan, double r, double missing, double& largest) {
-  constexpr double kUnset = 1e300;  // whoever reads a buffer that nobody wrote fails
+  constexpr double kUnset = 1e300;  // reading a buffer before it is written fails the test
   std::array<double, kBuffers> buffer{};
   buffer.fill(kUnset);
   buffer[kA] = plan.A_scale * r / missing;

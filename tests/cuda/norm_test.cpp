@@ -1,4 +1,4 @@
-// Norms of Gram matrices against sums in float64.
+// Compares norms of Gram matrices with sums in float64.
 
 #include "prism/cuda/norm.h"
 

@@ -1,4 +1,4 @@
-// The product kernels against sums in float64.
+// Compares the product kernels with sums in float64.
 
 #include "prism/cuda/product.h"
 
@@ -16,7 +16,7 @@ namespace {
 
 int pitch_of(int columns) { return (columns + 7) / 8 * 8; }
 
-// A stack of fp16 matrices here and on the device. What lies between the columns and the pitch is poison.
+// A stack of fp16 matrices on the host and on the device. The padding between columns and pitch is NaN.
 struct Stack {
   int count, rows, columns, pitch;
   std::vector<__half> here;
@@ -57,6 +57,18 @@ class Products : public testing::TestWithParam<Kernel> {
     if (!has_device()) GTEST_SKIP() << "needs a GPU";
     if (GetParam() == Kernel::Hopper && !is_hopper()) GTEST_SKIP() << "needs compute capability 9.0";
   }
+
+  // Computes the product into both halves of the result and fetches them.
+  static void compute(Product product, Stack& high, Stack& low) {
+    product.epilogue.high = high.there.data();
+    product.epilogue.low = low.there.data();
+    product.epilogue.pitch = high.pitch;
+    product.epilogue.stride = int64_t{high.rows} * high.pitch;
+    ASSERT_CUDA(launch(GetParam(), product));
+    ASSERT_CUDA(cudaDeviceSynchronize());
+    high.fetch();
+    low.fetch();
+  }
 };
 
 double product_at(const Stack& A, bool A_down, const Stack& B, bool B_down, int b, int i, int j, int k) {
@@ -65,10 +77,10 @@ double product_at(const Stack& A, bool A_down, const Stack& B, bool B_down, int 
   return sum;
 }
 
-// |error| of fp16 results of k terms of size 1.
+// Returns the allowed error of an fp16 sum of k terms of size 1.
 double tolerance(int k, double value) { return 1e-3 * std::abs(value) + 1e-3 * std::sqrt(double(k)) + 1e-4; }
 
-// The same where the low half is added: that of float32 sums, which tensor cores round towards zero.
+// The same with the low half added: the error of float32 sums, which tensor cores round towards zero.
 double exact_tolerance(int k, double value) { return 2e-5 * std::sqrt(double(k)) + 4e-6 * std::abs(value); }
 
 const std::vector<std::array<int, 2>> kShapes = {{1, 1},     {7, 3},     {64, 64},   {129, 70},
@@ -83,16 +95,8 @@ TEST_P(Products, OfSymmetricStacksAreExactlySymmetric) {
       product.terms[0] = {A.operand(), A.operand(), k};
       product.terms[1] = {D.operand(), D.operand(), k};
       product.term_count = 2;
-      product.epilogue = {.alpha = 0.5f,
-                          .diagonal = 3,
-                          .high = high.there.data(),
-                          .low = low.there.data(),
-                          .pitch = high.pitch,
-                          .stride = int64_t{n} * high.pitch};
-      ASSERT_CUDA(launch(GetParam(), product));
-      ASSERT_CUDA(cudaDeviceSynchronize());
-      high.fetch();
-      low.fetch();
+      product.epilogue = {.alpha = 0.5f, .diagonal = 3};
+      ASSERT_NO_FATAL_FAILURE(compute(product, high, low));
       for (int b = 0; b < 3; ++b) {
         for (int i = 0; i < n; ++i) {
           for (int j = 0; j <= i; ++j) {
@@ -114,7 +118,7 @@ TEST_P(Products, OfSymmetricStacksAreExactlySymmetric) {
 
 TEST_P(Products, AddAMatrixAndAMultipleOfTheIdentity) {
   for (const int n : {1, 7, 129, 260, 300, 520}) {
-    // A symmetric product is a square here; the matrix that is added may be the rows' operand.
+    // A symmetric product is a square here. The matrix that is added may be the left operand.
     for (const auto& [symmetric, own] :
          std::vector<std::array<bool, 2>>{{false, false}, {true, false}, {false, true}, {true, true}}) {
       const Stack A(2, n, n, 1, true), other(2, n, n, 2, true), E(2, n, n, 4, true);
@@ -125,20 +129,9 @@ TEST_P(Products, AddAMatrixAndAMultipleOfTheIdentity) {
       product.terms[0] = {A.operand(), B.operand(), n};
       const std::vector<float> factors = {2, -1}, others = {1, -3};
       const DeviceArray<float> alpha(factors), c1(others);
-      product.epilogue = {.alpha = 0.25f,
-                          .alpha_of = alpha.data(),
-                          .c1 = 2,
-                          .diagonal = 5,
-                          .c1_of = c1.data(),
-                          .C1 = C.there.data(),
-                          .high = high.there.data(),
-                          .low = low.there.data(),
-                          .pitch = high.pitch,
-                          .stride = int64_t{n} * high.pitch};
-      ASSERT_CUDA(launch(GetParam(), product));
-      ASSERT_CUDA(cudaDeviceSynchronize());
-      high.fetch();
-      low.fetch();
+      product.epilogue = {
+          .alpha = 0.25f, .alpha_of = alpha.data(), .c1 = 2, .diagonal = 5, .c1_of = c1.data(), .C1 = C.there.data()};
+      ASSERT_NO_FATAL_FAILURE(compute(product, high, low));
       for (int b = 0; b < 2; ++b) {
         for (int i = 0; i < n; ++i) {
           for (int j = 0; j < n; ++j) {
@@ -198,8 +191,8 @@ TEST_P(Products, UpdateAFloat32MatrixInPlace) {
   }
 }
 
-// From the right: T·Q. From the left: Qᵀ·T. The last two shapes take several rounds of tiles. Every third master is
-// stale: its weight was written since it was rounded to it, and counts.
+// From the right T·Q, from the left Qᵀ·T. The last two shapes take several rounds of tiles. Every third master is
+// stale: its weight was written after the last step, and the weight counts.
 struct Update {
   int count, m, n;
   bool left = false, skip = false, has_master = false;

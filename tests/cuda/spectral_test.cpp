@@ -1,4 +1,4 @@
-// Whole steps through the launcher, without torch: for compute-sanitizer, and for the identities that hold whatever the
+// Runs whole steps through the launcher without torch: for compute-sanitizer, and for identities that hold at any
 // precision.
 
 #include <array>
@@ -17,7 +17,7 @@ const std::vector<GramStep> kJordan = {{{3.4445, -4.7750, 2.0315}, false, true},
                                        {{3.4445, -4.7750, 2.0315}, false, false},
                                        {{3.4445, -4.7750, 2.0315}, false, false}};
 
-// The set minimax9, its later steps around 1.
+// The set minimax9. Its later steps are polynomials of R − 1.
 const std::vector<GramStep> kMinimax = {
     {{14.80094337, -144.4595382, 480.2615616, -617.0305152, 268.3831496}, false, true},
     {{0.2847180079, -0.2692709244, 2.9773781614, -2.3863204704, 0.4929334429}, true, false},
@@ -152,7 +152,7 @@ Dense transposed(const Dense& A) {
   return B;
 }
 
-// The polynomial of the rule's steps applied to [T; γD], top block: what the update is without rounding.
+// Returns the update without rounding: the rule's polynomials applied to [T; γD], top block.
 Dense update_of(const SpectralRule& rule, const Dense& T, const Dense& D) {
   Dense S(2 * T.rows, T.columns);
   for (size_t i = 0; i < T.rows; ++i) {
@@ -183,10 +183,10 @@ Dense update_of(const SpectralRule& rule, const Dense& T, const Dense& D) {
   return O;
 }
 
-// T (TᵀT + γ²DᵀD)^(−1/2) by the 2m×2m Gram of [T; γD], against the same polynomial in float64; odd sizes, and one that
-// is a multiple of 8. The n×n Gram would not do as the reference: on its null space Q is 485, and rounding that to fp16
-// shows in the update (0.13 for 5×33). The smallest matrices have a wider bound: their few directions lie near the end
-// of minimax9's interval, where its first step, with coefficients up to 617, magnifies rounding most.
+// Compares T (TᵀT + γ²DᵀD)^(−1/2) through the 2m×2m Gram of [T; γD] with the same polynomial in float64, for odd sizes
+// and a multiple of 8. The n×n Gram is no reference: on its null space Q is 485, and rounding that to fp16 shows in the
+// update (0.13 for 5×33). The smallest matrices have a wider bound: their few directions lie near the end of minimax9's
+// interval, where its first step, with coefficients up to 617, magnifies rounding most.
 TEST_F(SpectralStep, ThroughTheGramOfTheStackIsThePolynomialOfTheStack) {
   const std::vector<std::array<int64_t, 2>> shapes = {{1, 7}, {5, 33}, {24, 128}, {65, 301}};
   for (const auto& steps : {kJordan, kMinimax}) {

@@ -62,18 +62,21 @@ TEST_P(Compression, RefusesEveryTruncation) {
 }
 
 TEST_P(Compression, RefusesFlippedBytes) {
-  const std::string packed = GetParam().encode(noise(3000, 6));
   const std::string text = noise(3000, 6);
+  const std::string packed = GetParam().encode(text);
+  int harmless = 0;
   for (size_t at = 0; at < packed.size(); at += 3) {
-    std::string broken = packed;
+    std::string broken = packed, decoded;
     broken[at] = static_cast<char>(broken[at] ^ 0x10);
-    // A few bits of gzip's header (time, system) carry nothing.
-    try {
-      EXPECT_TRUE(decode(broken) == text) << at;
-    } catch (const Error& error) {
-      EXPECT_TRUE(contains(error.what(), "file: "));
+    const std::string message = message_of<Error>([&] { decoded = decode(broken); });
+    if (message != "nothing was thrown") {
+      EXPECT_TRUE(message.starts_with("file: ")) << message;
+      continue;
     }
+    EXPECT_TRUE(decoded == text) << at;
+    ++harmless;
   }
+  EXPECT_LE(harmless, 3) << "the time and the system in gzip's header carry nothing";
 }
 
 TEST_P(Compression, RefusesOtherBytes) {

@@ -13,7 +13,7 @@
 namespace prism::data {
 namespace {
 
-// Characters that the pre-split rules and NFC treat differently, the blanks most often.
+// Characters that the pre-split rules and NFC treat differently. Blanks appear most often.
 constexpr std::array kSnippets = {"\n",
                                   "\n",
                                   "\n\n",
@@ -53,7 +53,7 @@ std::vector<std::string> words_of(text::PreSplit rule, std::string_view text) {
   return words;
 }
 
-// Any characters, with a place to cut before every 16th byte or so.
+// Returns random characters with a place to cut about every 16 bytes.
 std::string random_text(std::mt19937& random, size_t bytes) {
   std::string text;
   for (size_t anchor = 0; text.size() < bytes;) {

@@ -1,8 +1,8 @@
 // Runs prism/data for the Python tests.
-//   data_tool documents PATH [KEY=VALUE…]          one line for each document: source file, tab, its bytes in
-//   hexadecimal data_tool build PATH FOLDER [KEY=VALUE…]       shards of a tokenizer whose ids are the bytes and 256 =
-//   end of text data_tool batch FOLDER STEP [KEY=VALUE…]       the tokens of a training step, one line for each
-//   sequence
+//   data_tool documents PATH [KEY=VALUE…]       prints a line for each document: its pieces in hexadecimal
+//   data_tool count PATH [KEY=VALUE…]           prints the number of documents, their bytes and the peak memory in KiB
+//   data_tool build PATH FOLDER [KEY=VALUE…]    writes shards; token ids are the bytes, and 256 ends a text
+//   data_tool batch FOLDER STEP [KEY=VALUE…]    prints the tokens of a training step, a line for each sequence
 // Keys: separator, field, extension, piece, documents, shard_tokens, wide, batch, context, seed.
 #include <fmt/format.h>
 
@@ -49,7 +49,7 @@ void print_documents(const std::string& path, const Settings& settings) {
   }
 }
 
-// Unlike getrusage, it does not count what the process was before exec.
+// Returns the peak memory in KiB. Unlike getrusage, it does not count the process before exec.
 std::string peak_kib() {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {

@@ -32,7 +32,7 @@ inline std::string contents(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// One gzip member.
+// Compresses the text into one gzip member.
 inline std::string gzip(std::string_view text) {
   z_stream state{};
   deflateInit2(&state, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY);
@@ -47,7 +47,7 @@ inline std::string gzip(std::string_view text) {
   return out;
 }
 
-// One zstd frame, as a stream of unknown length: the window is then as large as asked for.
+// Compresses the text into one zstd frame of undeclared length, so that the window is as large as requested.
 inline std::string zstd(std::string_view text, int window_log = 0) {
   ZSTD_CCtx* encoder = ZSTD_createCCtx();
   ZSTD_CCtx_setParameter(encoder, ZSTD_c_checksumFlag, 1);
@@ -78,7 +78,7 @@ inline Strings documents_of(const std::string& path, const ReaderOptions& option
   return documents_of(Corpus({path}, options));
 }
 
-// Every byte is a token; 256 ends a document.
+// Returns an encoder whose tokens are the bytes; 256 ends a document.
 inline Encoder byte_encoder() {
   const auto encode = [](std::string_view text, std::vector<uint32_t>& tokens) {
     for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
@@ -93,7 +93,7 @@ inline std::vector<int64_t> tokens_of(const std::filesystem::path& folder, std::
   return tokens;
 }
 
-// The documents that tokens of the byte encoder stand for.
+// Returns the documents that the tokens of the byte encoder stand for.
 inline Strings decoded(const std::vector<int64_t>& tokens) {
   Strings documents;
   bool begins = true;

@@ -15,7 +15,7 @@ Encoder sparse_encoder() {
   return {encode, "sparse", 257, 256};
 }
 
-// `repeats` times the block in one zstd stream, written as it is made.
+// Writes the block `repeats` times into one zstd stream, without holding all of it in memory.
 std::string write_zstd(const std::filesystem::path& path, std::string_view block, int repeats) {
   ZSTD_CCtx* encoder = ZSTD_createCCtx();
   std::ofstream file(path, std::ios::binary);
@@ -40,7 +40,7 @@ struct Outcome {
   double peak_mib;
 };
 
-// Builds in a process of its own and tells the most memory it had resident.
+// Builds in a process of its own and returns the peak of its resident memory.
 Outcome build_apart(const std::string& path, const std::filesystem::path& out) {
   const pid_t pid = ::fork();
   if (pid == 0) {
@@ -61,7 +61,9 @@ Outcome build_apart(const std::string& path, const std::filesystem::path& out) {
 class Memory : public testing::Test {
  protected:
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  void SetUp() override { GTEST_SKIP() << "a sanitizer keeps freed memory, and the thread sanitizer cannot follow a fork"; }
+  void SetUp() override {
+    GTEST_SKIP() << "a sanitizer keeps freed memory, and the thread sanitizer cannot follow a fork";
+  }
 #endif
 
   void expect_bounded(const std::string& path) {

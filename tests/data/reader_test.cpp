@@ -55,7 +55,7 @@ TEST(TextFiles, KeepTheirBytesButForAByteOrderMark) {
   EXPECT_EQ(documents_of(write(folder / "a.txt", "\xEF\xBB\xBF" + text)), Strings{text});
 }
 
-// The pieces of any text at any piece size put together are the text, and documents begin and end where they should.
+// At any piece size the pieces join to the text, and documents begin and end where they should.
 TEST(TextFiles, PiecesMakeUpTheDocumentsAtEveryPieceSize) {
   std::mt19937 random(1);
   const Strings words = {"a",        "bc\n", " ", "\n", "<|endoftext|>", "\n<|endoftext|>\n", "\n<|endoftext|>\r\n",

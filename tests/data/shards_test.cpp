@@ -123,7 +123,7 @@ TEST(Shards, RefuseDamagedFilesByName) {
     EXPECT_TRUE(contains(opening_error(folder), message));
   }
   std::filesystem::remove(path);
-  EXPECT_TRUE(contains(opening_error(folder), path.string()));
+  EXPECT_TRUE(contains(opening_error(folder), path.string() + ": cannot open: No such file"));
 }
 
 TEST(Shards, NoticeChangedTokens) {
@@ -172,8 +172,8 @@ TEST(Shards, RefuseABrokenIdentity) {
     return text;
   };
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"", "train.json"},
-      {good.substr(0, good.size() / 2), "train.json"},
+      {"", "train.json: invalid JSON"},
+      {good.substr(0, good.size() / 2), "train.json: invalid JSON"},
       {"[]", "expected the identity of token shards"},
       {replaced("prism-shards", "other"), "expected the identity of token shards"},
       {replaced("\"version\": 1", "\"version\": 2"), "expected version 1 of the format, got 2"},
@@ -243,10 +243,8 @@ TEST(ShardWriters, LeaveNothingWhenTheDiskIsFull) {
     io::limit_file_size(1 << 20);
     try {
       write_shards(folder.path(), counting(1'000'000, 10), 10);
-    } catch (const Error&) {
-      return;  // the user did nothing wrong
-    } catch (const std::runtime_error&) {
-      throw;
+    } catch (const Error&) {  // which would blame the user
+      return;
     }
   });
   EXPECT_EQ(status, 1);

@@ -1,4 +1,4 @@
-// Loaded with LD_PRELOAD, makes system calls of a program fail or lie from a chosen moment on.
+// Makes system calls of a program fail, or return a wrong time, from a chosen moment on. Load it with LD_PRELOAD.
 //   PRISM_FAULT=KIND:N[:TIMES]   the N-th counted call and those after it; TIMES: only so many of them
 //     full       a full disk: calls that need room fail with ENOSPC; the first write still writes half of its bytes
 //     readonly   a file system that has become read-only: every change fails with EROFS
@@ -99,7 +99,7 @@ std::string path_at(int folder, const char* path) {
   return ::getcwd(here, sizeof(here)) ? std::string(here) + "/" + path : path;
 }
 
-// Counts a call; true where it is to fail, with errno set.
+// Counts a call. Returns true and sets errno if the call is to fail.
 bool fails(Use use, const std::string& path) {
   if (!is_ours(path) || plan().kind == Kind::Clock || !is_due() || !applies(use)) return false;
   errno = plan().kind == Kind::Full ? ENOSPC : plan().kind == Kind::Readonly ? EROFS : EIO;

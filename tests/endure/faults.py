@@ -37,7 +37,7 @@ class Faults:
         driver.result["calls"] = self.calls
 
     def count(self, kind):
-        """Calls of an undisturbed run that can fail."""
+        """Returns the number of calls of an undisturbed run that can fail."""
         count_file, run = self.driver.folder / "count", self.driver.folder / "counted"
         program.run(*harness.train(run, self.settings), env=environment(f"{kind}:{2**60}", run, count_file))
         shutil.rmtree(run)
@@ -51,7 +51,7 @@ class Faults:
             self.driver.fail(f"{what}: the run differs in {found}")
 
     def resume(self, what, run):
-        """Goes on without a fault, from the newest checkpoint or a later one."""
+        """Resumes without a fault and checks that no checkpoint was lost."""
         record = run / "run.json"
         written = json.loads(record.read_text())["checkpoint"] if record.exists() else None
         process = self.start(run)
@@ -88,7 +88,7 @@ class Faults:
         self.check_end(what, run)
 
     def second_process(self, run):
-        """Of two processes, one ends the run and the other says that the folder is in use, or finds the run ended."""
+        """Starts two processes: one must end the run, the other must say that the folder is in use or find the run ended."""
         delay = self.random.uniform(0, self.seconds)
         first = self.start(run)
         time.sleep(delay)

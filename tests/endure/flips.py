@@ -23,7 +23,7 @@ def flip(generator, path):
 
 
 def resume_damaged(driver, settings, whole, half):
-    """A run that was stopped half way, with one bit flipped in its newest checkpoint or its shards, must end as the whole one."""
+    """Resumes a run that stopped half way, with a bit flipped in its newest checkpoint or shards; it must end like the whole one."""
     run = driver.folder / "damaged"
     shutil.copytree(half, run)
     newest = harness.checkpoint(run, harness.checkpoints(run)[-1])
@@ -40,7 +40,7 @@ def resume_damaged(driver, settings, whole, half):
 
 
 def read_damaged(driver, model):
-    """`prism generate` with one bit of the weights flipped."""
+    """Runs `prism generate` with a bit of the weights flipped."""
 
     def generate(folder):
         process = program.start("generate", folder, "--prompt", "the cat", "--tokens", 4, "--temperature", 0)

@@ -1,4 +1,4 @@
-"""What the endurance drivers share: a small run, and the judgment whether two runs are the same. Needs Python alone."""
+"""Shared by the endurance drivers: a small run, and the comparison of two runs. Needs only Python."""
 
 import argparse
 import json
@@ -27,12 +27,12 @@ SMALL = {
 
 
 def train(out, settings, *more):
-    """The arguments of `prism train`. It goes on with the run in `out` where there is one, and else begins it."""
+    """Returns the arguments of `prism train` that resume the run in `out`, or begin it."""
     return ["train", "--resume", "--out", out, *(text for key, value in settings.items() for text in ("--set", f"{key}={value}")), *more]
 
 
 def checkpoints(run):
-    """Steps of the checkpoints that are there under their own names."""
+    """Returns the steps of the finished checkpoints."""
     return sorted(int(path.name[5:]) for path in (run / "checkpoints").glob("step-????????"))
 
 
@@ -46,7 +46,7 @@ def state(run, step):
 
 
 def lines(path, step):
-    """Of the steps up to this one. The evaluation after the last is left out: a run that was stopped there has none."""
+    """Returns the lines up to a step, without the evaluation after it, which a run that stopped there lacks."""
     kept = [line for line in without_timings(json_lines(path)) if line["step"] <= step]
     if kept and path.name == "metrics.jsonl":
         kept[-1] = {key: value for key, value in kept[-1].items() if key not in ("val_loss", "weight_norm")}
@@ -54,7 +54,7 @@ def lines(path, step):
 
 
 def summary(run):
-    """What a summary says of the run itself, not of the clock or the paths."""
+    """Returns the summary without times and paths."""
     content = json.loads((run / "summary.json").read_text())
     kept = {key: content[key] for key in SUMMARY}
     kept["data"] = {key: value for key, value in kept["data"].items() if key != "sources"}
@@ -62,7 +62,7 @@ def summary(run):
 
 
 def differences(left, right, step):
-    """What differs between two runs up to a step at which both have a checkpoint: weights, optimizer, data order, metrics."""
+    """Returns the names of files that differ between two runs up to a step at which both have a checkpoint."""
     found = [
         name
         for name in STATE
@@ -79,7 +79,7 @@ def differences(left, right, step):
 
 
 def whole_differences(left, right):
-    """The same of two runs that finished, with their summaries."""
+    """Returns the same for two finished runs, with their summaries."""
     ends = checkpoints(left)[-1], checkpoints(right)[-1]
     if ends[0] != ends[1]:
         return [f"last step {ends[1]}, expected {ends[0]}"]

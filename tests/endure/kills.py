@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Kills training runs at random moments until each has ended: every end must be that of a run nobody interrupted.
+"""Kills training runs at random moments until each has ended. Each must end like a run that was not interrupted.
 
 A run builds its own data, so kills fall into that too. Half of the moments are drawn from the processor time of a whole run, so
-that a busy machine does not shift them to the start; the rest wait until a file of the data or a checkpoint is being written. Three of four signals are SIGKILL, the others SIGTERM, SIGINT
-and SIGHUP, on which a run that trains must save and end with 128 + the signal."""
+that a busy machine does not shift them to the start. The others wait until a data file or a checkpoint is being written. Three
+of four signals are SIGKILL. The others are SIGTERM, SIGINT and SIGHUP: a run that trains must save and exit with 128 + signal."""
 
 import pathlib
 import re
@@ -21,13 +21,13 @@ DATA, CHECKPOINT = "data/*.tmp*", "checkpoints/*.tmp-*"
 
 
 def snapshot(run):
-    """What a process that writes changes: unfinished files, and the size of the metrics."""
+    """Returns the unfinished files and the size of the metrics, which a writing process changes."""
     metrics = run / "metrics.jsonl"
     return {"unfinished": {*run.glob(DATA), *run.glob(CHECKPOINT)}, "metrics": metrics.stat().st_size if metrics.exists() else 0}
 
 
 def processor_seconds(pid):
-    """Of the main thread, which does nearly all of the work; 0 once it has ended."""
+    """Returns the processor time of the main thread, which does nearly all of the work; 0 once it has ended."""
     try:
         return int(pathlib.Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
     except (OSError, IndexError):
@@ -42,7 +42,7 @@ def choose_moment(generator, run, seconds):
 
 
 def wait(process, run, moment, before):
-    """False where the process ends first."""
+    """Waits for the moment; returns False if the process ends first."""
     longest, pattern, after = moment
     while process.poll() is None and processor_seconds(process.pid) < longest:
         if pattern and set(run.glob(pattern)) - before["unfinished"]:
@@ -53,7 +53,7 @@ def wait(process, run, moment, before):
 
 
 def phase(run, before):
-    """What a killed process was doing, by what it left."""
+    """Returns what a killed process was doing, judged by what it left."""
     now = snapshot(run)
     begun = now["unfinished"] - before["unfinished"]
     if not (run / "data/train.json").exists():
@@ -66,7 +66,7 @@ def phase(run, before):
 
 
 def check_gentle(driver, run, number, status, output):
-    """A signal before training begins ends the process as any other; later ones save."""
+    """Checks that a signal saves the run, or ends the process before training begins."""
     saved = re.search(r"saved at step (\d+)", output)
     if status in (-number, 0) and not saved:
         return

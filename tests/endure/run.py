@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Endures for so many minutes (MINUTES of `make endure`): a soak all the time, and beside it kills, deaths of single processes, faults, bit flips and NaN.
+"""Runs a soak for the given minutes (MINUTES of `make endure`) and, beside it, kills, deaths of single processes, faults, bit flips and NaN in turn.
 
-On a GPU the soak alone. Results go to OUT/*.json, one file for each."""
+On a GPU it runs only the soak. Each writes its results to OUT/NAME.json."""
 
 import argparse
 import pathlib
@@ -23,7 +23,7 @@ def driver(name, minutes, out, *more):
 
 
 def inject(minutes):
-    """NaN and infinity in every parameter, with other places and steps each time."""
+    """Injects NaN and infinity into every parameter, at other places and steps each time."""
     tests, end, rounds = program.BUILD / "tests/train/test_train", time.monotonic() + 60 * minutes, 0
     while time.monotonic() < end:
         shown = subprocess.run([tests, "--gtest_filter=Injection.*", "--gtest_repeat=5", "--gtest_brief=1"], env=program.ENVIRONMENT)

@@ -37,7 +37,7 @@ MEGABYTE = 2**20
 
 
 def prepare(options, folder):
-    """Token shards that both processes read."""
+    """Makes the token shards that both processes read."""
     text = options.text or harness.write_corpus(folder / "text", 4000 if options.device == "cuda" else 400)
     tokenizer = options.tokenizer
     if tokenizer is None:
@@ -48,7 +48,7 @@ def prepare(options, folder):
 
 
 def host_bytes(pid):
-    """Memory of the process itself; pages of files that it maps are the system's."""
+    """Returns the memory of the process without the pages of mapped files."""
     values = dict(line.split(":", 1) for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines())
     return sum(int(values[key].split()[0]) * 1024 for key in ("RssAnon", "RssShmem"))
 
@@ -59,7 +59,7 @@ def nvidia_smi(query):
 
 
 def device_bytes(pid):
-    """What the driver lists for the process; None where it lists none, as in some containers."""
+    """Returns the memory that the driver lists for the process, or None if it lists none, as in some containers."""
     for row in nvidia_smi("--query-compute-apps=pid,used_memory"):
         if row[0].strip() == str(pid) and row[1].strip().isdigit():
             return int(row[1]) * MEGABYTE
@@ -116,7 +116,7 @@ class Process:
 
 
 def last_step(run):
-    """Of metrics.jsonl, while it is written."""
+    """Returns the last step in metrics.jsonl, which may be growing."""
     path = run / "metrics.jsonl"
     if not path.exists():
         return 0
@@ -140,7 +140,7 @@ class Soak:
         return Process(self.driver.folder / name, {**self.settings, **changes}, self.log)
 
     def time_to_catch_up(self, first):
-        """Seconds that the killed run would need to come to where the uninterrupted one is."""
+        """Returns the seconds that the killed run needs to reach the step of the uninterrupted one."""
         ahead, behind = last_step(first.run), harness.checkpoints(self.driver.folder / "killed")
         rate = ahead / first.age()
         return self.start_up + (ahead - (behind[-1] if behind else 0)) / max(rate, 1e-9)
@@ -186,7 +186,7 @@ class Soak:
         return first
 
     def catch_up(self, step):
-        """The killed run goes on to the step where the other was stopped."""
+        """Lets the killed run go on to the step where the other was stopped."""
         last = self.start("killed", **{"train.steps": step})
         while last.alive() and time.monotonic() < self.limit:
             time.sleep(0.5)

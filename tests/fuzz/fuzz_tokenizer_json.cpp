@@ -1,5 +1,6 @@
-// Any bytes as tokenizer.json, and any JSON as a merge patch (RFC 7396) of a good one, for few random bytes are a file
-// with all 256 byte tokens: refused with prism::Error, or a tokenizer that survives writing, encoding and decoding.
+// Any bytes as tokenizer.json, and any JSON as a merge patch (RFC 7396) of a good one, since random bytes hardly ever
+// make a file with all 256 byte tokens: refused with prism::Error, or a tokenizer that survives writing, encoding and
+// decoding.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

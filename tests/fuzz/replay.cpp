@@ -1,4 +1,4 @@
-// Runs a fuzz target over the files of a folder, in place of libFuzzer: replay_NAME FOLDER. A crash is the failure.
+// Runs a fuzz target over the files of a folder, without libFuzzer: replay_NAME FOLDER. Fails by crashing.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>

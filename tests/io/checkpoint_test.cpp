@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// All files of a checkpoint carry the same mark, so that a mixture of two is seen.
+// Saves a checkpoint whose files all carry the same mark, so that a mixture of two checkpoints shows.
 fs::path save(const fs::path& parent, int64_t step, const std::string& mark = "", size_t size = 1000) {
   CheckpointWriter writer(parent, step);
   const std::string data(size, mark.empty() ? static_cast<char>('a' + step % 26) : mark[0]);
@@ -269,7 +269,7 @@ TEST(Checkpoint, TwoWritersOfOneStepDoNotMix) {
       contains(message_of<std::runtime_error>([&] { CheckpointWriter(run.path(), 1); }), "cannot create: File exists"));
 }
 
-// The newest checkpoint, whose three files must come from one save.
+// Returns step and mark of the newest checkpoint, whose three files must come from one save.
 std::pair<int64_t, char> newest(const fs::path& parent) {
   const auto latest = latest_checkpoint(parent);
   if (!latest.path) return {0, ' '};
@@ -287,7 +287,7 @@ constexpr int64_t kCallsApart = 20;  // the sanitizer makes calls of its own and
 constexpr int64_t kCallsApart = 1;
 #endif
 
-// What is on disk changes only in system calls, so stopping at each of them is stopping at any moment.
+// Files change only in system calls, so a kill at each call stands for a kill at any moment.
 TEST(Checkpoint, SurvivesAKillAtEverySystemCall) {
   const TemporaryFolder run;
   std::set<std::pair<int64_t, char>> seen;

@@ -28,7 +28,7 @@ pid_t start_child(Action&& action) {
 
 inline int exit_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
-// Exit status of a child that runs the action; 128 + n when signal n killed it.
+// Runs the action in a child and returns its exit status, or 128 + n if signal n killed it.
 template <typename Action>
 int in_child(Action&& action) {
   int status = 0;
@@ -39,7 +39,7 @@ int in_child(Action&& action) {
 constexpr int kNoTracing = 99;
 constexpr int kKilled = 128 + SIGKILL;
 
-// The same, but the child is killed after n system calls, if it makes more.
+// The same, but kills the child after n system calls.
 template <typename Action>
 int in_child_killed_after(int64_t n, Action&& action) {
   const pid_t pid = start_child([&] {
@@ -51,7 +51,7 @@ int in_child_killed_after(int64_t n, Action&& action) {
   ::waitpid(pid, &status, 0);
   if (!WIFSTOPPED(status)) return exit_status(status);
   ::ptrace(PTRACE_SETOPTIONS, pid, nullptr, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL);
-  int64_t signal = 0;                                              // not ours: to be handed on
+  int64_t signal = 0;                                              // a signal of the child itself, to pass on
   for (int64_t stops = 0; stops < 2 * n && WIFSTOPPED(status);) {  // at the entry and at the return of each call
     if (::ptrace(PTRACE_SYSCALL, pid, nullptr, signal) != 0) break;
     ::waitpid(pid, &status, 0);
@@ -66,7 +66,7 @@ int in_child_killed_after(int64_t n, Action&& action) {
   return exit_status(status);
 }
 
-// From here on no file of this process grows past `bytes`: writes fail as on a full disk, but with EFBIG.
+// Lets no file of this process grow past `bytes` from here on: writes fail as on a full disk, but with EFBIG.
 inline void limit_file_size(size_t bytes) {
   ::signal(SIGXFSZ, SIG_IGN);
   const rlimit limit{bytes, bytes};

@@ -1,7 +1,7 @@
 // For tests against other implementations:
 //   safetensors_tool dump FILE          prints metadata and tensors, data in hexadecimal, as one JSON object
 //   safetensors_tool rewrite FILE OUT   reads FILE and writes it again as OUT
-// Exit status 2 and a message for a file that is refused.
+// Refused input gives exit status 2 and a message.
 #include <fmt/format.h>
 
 #include <cstdio>

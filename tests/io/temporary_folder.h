@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <string>
+#include <typeinfo>
 
 namespace prism::io {
 
@@ -12,7 +13,7 @@ namespace prism::io {
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    // In memory where possible: the code under test flushes to disk all the time.
+    // In memory if possible, since the code under test flushes to disk all the time.
     const bool memory = ::access("/dev/shm", W_OK) == 0;
     std::string name =
         ((memory ? std::filesystem::path("/dev/shm") : std::filesystem::temp_directory_path()) / "prism-io-XXXXXX")
@@ -35,14 +36,14 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// The message of the exception of exactly this type, or why there is none.
+// Returns the message of the exception that the action throws. An exception of another type fails the test.
 template <typename Exception, typename Action>
 std::string message_of(Action&& action) {
   try {
     action();
   } catch (const std::exception& error) {
-    if (typeid(error) == typeid(Exception)) return error.what();
-    return std::string("wrong exception type: ") + error.what();
+    EXPECT_EQ(std::string(typeid(error).name()), typeid(Exception).name()) << error.what();
+    return error.what();
   }
   return "nothing was thrown";
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-// Errors of the low-precision forms on hard spectra, each against the same polynomial in float64: shared by the test by
-// ratio and by the program that prints docs/accuracy.md.
+// Errors of the low-precision forms on hard spectra, each against the same polynomial in float64. Shared by
+// accuracy_test.cpp and by the program that prints docs/accuracy.md.
 
 #include "prism/cuda/iteration.h"
 #include "prism/linalg/shaping.h"
@@ -67,9 +67,9 @@ inline Tensor emulated_gram(const Tensor& T, const Tensor& N, const Coefficients
 }
 
 // The Gram iteration as prism/cuda runs it on fp16 operands, with R and Q kept in float32. Three coefficients give
-// Z = c₀ + c₁A + c₂A², five complete the square, with the rounded A in the linear terms, too: the exact A would not match
-// the rounded one in the products. Z is rounded once, so that R stays QᵀR₀Q to float32 accuracy and the later steps
-// correct the rounding. The products that carry R split as gram_steps says.
+// Z = c₀ + c₁A + c₂A². Five complete the square and use the rounded A in the linear terms too: the exact A would not
+// match the rounded one in the products. Z is rounded once, so that R stays QᵀR₀Q to float32 accuracy and the later
+// steps correct the rounding. The products that carry R split as gram_steps says.
 inline Tensor split_gram(const Tensor& T, const Tensor& N, const Coefficients& set) {
   const LowProducts product{at::kHalf};
   Tensor R = gram_of(T, N);
@@ -119,7 +119,7 @@ inline Errors errors_of(const Tensor& T, const Tensor& D, double gamma, const Co
   return errors;
 }
 
-// Noise of the same norm as the signal.
+// Returns noise of the same norm as the signal.
 inline Tensor noise_for(const Tensor& T) {
   const Tensor D = random(T.sizes(), 99);
   return D * (T.norm() / D.norm());

@@ -64,7 +64,7 @@ TEST(Divided, IsExactAlsoWhereTheScaleIsNoNumberOfTheType) {
   EXPECT_SAME(divided(X, at::full({1, 1}, 65536.0, at::kDouble), at::kHalf), (X.to(at::kFloat) / 65536).to(at::kHalf));
 }
 
-TEST(Symmetrised, IsHalfTheSumWithTheTranspose) {
+TEST(Symmetrized, IsHalfTheSumWithTheTranspose) {
   const Tensor A = random({2, 5, 5});
   EXPECT_CLOSE(symmetrized(A), (A + A.mT()) / 2, 0.0);
 }

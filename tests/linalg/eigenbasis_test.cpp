@@ -15,7 +15,7 @@ Tensor with_eigenvalues(const Tensor& V, const std::vector<double>& lambda) {
   return (V * at::tensor(lambda, at::kDouble)).matmul(V.mT());
 }
 
-TEST(Eigenbasis, DiagonalisesWithTheLargestEigenvalueFirst) {
+TEST(Eigenbasis, DiagonalizesWithTheLargestEigenvalueFirst) {
   const Tensor X = random({2, 3, 9, 6});
   const Tensor A = X.mT().matmul(X);
   const Tensor V = eigenbasis(A);

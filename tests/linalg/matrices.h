@@ -12,7 +12,7 @@ namespace prism::test {
 
 using at::Tensor;
 
-// Normal numbers from their own generator: no test depends on another's draws.
+// Returns normal numbers from a generator of their own, so that no test depends on what another draws.
 inline Tensor random(at::IntArrayRef shape, uint64_t seed = 0) {
   auto generator = at::detail::createCPUGenerator(seed);
   return at::randn(shape, generator, at::kDouble);
@@ -28,7 +28,7 @@ inline Tensor with_singular_values(int64_t m, int64_t n, const Tensor& sigma, ui
   return (U * sigma).matmul(V.mT());
 }
 
-// What the singular values are divided by before a set of this name applies to them.
+// Returns the norm that divides the singular values before a set of this name is applied to them.
 inline Tensor norm_for(const std::string& set, const Tensor& sigma) {
   return set == "minimax9" ? sigma.pow(4).sum().pow(0.25) : sigma.square().sum().sqrt();
 }

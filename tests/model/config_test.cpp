@@ -63,10 +63,10 @@ TEST(InitialWeights, AreAFunctionOfSeedNameAndPlaceAlone) {
   at::set_num_threads(threads);
   EXPECT_FALSE(value.equal(initial_value(shape, config, 6)));
   EXPECT_FALSE(value.equal(initial_value({"model.layers.1.mlp.up_proj.weight", {52, 40}}, config, 5)));
-  // A longer tensor begins with the same numbers, an odd count loses only the last.
+  // A longer tensor begins with the same numbers, also one of odd length.
   const at::Tensor longer = initial_value({shape.name, {int64_t{52} * 40 + 3}}, config, 5);
   EXPECT_TRUE(longer.narrow(0, 0, 52 * 40).equal(value.flatten()));
-  // Recorded: a run must start from the same weights whatever the version of torch.
+  // Recorded values: a run must start from the same weights with every version of torch.
   EXPECT_NEAR(value.flatten()[0].item<float>(), 0.0320996754F, 1e-9);
   EXPECT_NEAR(value.flatten()[1].item<float>(), 0.0381781906F, 1e-9);
 }

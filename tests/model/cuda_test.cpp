@@ -5,7 +5,7 @@
 #include "tests/close.h"
 #include "tests/model/helpers.h"
 
-// The model on the GPU against the one on the CPU; passed over where there is none.
+// Compares the model on the GPU with the model on the CPU. Skipped without a GPU.
 namespace prism::model {
 namespace {
 
@@ -15,7 +15,7 @@ class Cuda : public testing::Test {
     if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
   }
 
-  // Sizes that the kernels are for; with a width of 64 and 61 words the plain operators do the work.
+  // By default sizes that the kernels support. A width of 64 or 61 tokens falls back to the plain operators.
   static ModelConfig config(bool tied = true, int64_t width = 128, int64_t vocab = 64) {
     ModelConfig c = tiny(tied);
     c.head_dim = 16;
@@ -110,7 +110,7 @@ TEST_F(Cuda, NotANumberComesThroughTheLoss) {
   EXPECT_TRUE(std::isnan(model.loss(random_tokens(config(), 2, 9).cuda()).item<double>()));
 }
 
-// Each kernel against the plain operators in float64 on the same numbers: 2⁻⁸ is a rounding to bfloat16.
+// Compares each kernel with the plain operators in float64 on the same numbers. Rounding to bfloat16 costs up to 2⁻⁸.
 class CudaOps : public Cuda {
  protected:
   static constexpr double kRounding = 1.0 / 256;
@@ -174,7 +174,7 @@ TEST_F(CudaOps, TheGradientOfRopeIsThePlainOne) {
     };
     const auto [dqkv_exact, db_exact] = ops::plain::rope_backward(
         heads(exact(d), 0, H), heads(exact(d), H, K), heads(exact(d), H + K, K), exact(cosine), exact(sine));
-    // In the strides of the forward pass, in order of heads, and in strides that no group of eight fits.
+    // dv in the strides of the forward pass, in head order, and with strides that are no multiple of eight.
     const auto dq = heads(gpu(d), 0, H), dk = heads(gpu(d), H, K).contiguous(), dv = heads(gpu(d), H + K, K);
     const auto odd = torch::zeros({B, K, T, D + 1}, dv.options()).narrow(3, 0, D).copy_(dv);
     for (const auto& any : {dv, dv.contiguous(), odd}) {

@@ -99,7 +99,7 @@ class Generate : public testing::Test {
   const Qwen2 model_ = random_model(config_);
   const std::vector<uint32_t> prompt_ = {3, 14, 15, 9};
 
-  // Without a cache: the whole text anew for every token.
+  // Generates without a cache: computes the whole text again for every token.
   std::vector<uint32_t> slow_greedy(std::vector<int64_t> text, int64_t tokens) const {
     const torch::NoGradGuard no_gradients;
     std::vector<uint32_t> drawn;

@@ -24,7 +24,7 @@ inline ModelConfig tiny(bool tied = true, int64_t kv_heads = 2) {
           .rope_theta = 1e4};
 }
 
-// A fresh model has zero biases and norms of one; here nothing is special.
+// Returns a model whose biases are not 0 and whose norms are not 1, unlike those of a fresh model.
 inline Qwen2 random_model(const ModelConfig& config, uint64_t seed = 1) {
   Qwen2 model(config, seed);
   auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
@@ -40,7 +40,7 @@ inline at::Tensor random_tokens(const ModelConfig& config, int64_t batch, int64_
   return torch::randint(config.vocab, {batch, length}, at::make_generator<at::CPUGeneratorImpl>(seed), torch::kLong);
 }
 
-// The gradients of the loss, after the model's own were taken away.
+// Clears the model's gradients and returns those of the loss.
 inline std::vector<at::Tensor> gradients(const Qwen2& model, const at::Tensor& tokens) {
   for (const auto& [name, parameter] : model.named_parameters()) parameter.mutable_grad().reset();
   model.loss(tokens).backward();
@@ -49,7 +49,7 @@ inline std::vector<at::Tensor> gradients(const Qwen2& model, const at::Tensor& t
   return list;
 }
 
-// The message of the prism::Error that `action` throws, or why there is none.
+// Returns the message of the prism::Error that the action throws.
 template <typename Action>
 std::string refusal(Action&& action) {
   return io::message_of<Error>(action);

@@ -151,7 +151,7 @@ TEST(HuggingFaceConfig, WhatTheModelCannotDoIsRefusedByName) {
                        "x/config.json: model: heads (4) must be a multiple of kv_heads (3)"));
   EXPECT_TRUE(contains(message("num_attention_heads", 0), "heads must be between 1"));
   EXPECT_TRUE(contains(refusal([] { from_hugging_face_config("[]", "x"); }), "x: expected a JSON object"));
-  EXPECT_TRUE(contains(refusal([] { from_hugging_face_config("{", "x"); }), "x: "));
+  EXPECT_TRUE(contains(refusal([] { from_hugging_face_config("{", "x"); }), "x: invalid JSON"));
 }
 
 TEST(HuggingFaceFolder, ComesBackTheSame) {
@@ -190,7 +190,7 @@ TEST(HuggingFaceFolder, IsWrittenWhollyOrNotAtAll) {
 TEST(HuggingFaceFolder, WhatIsMissingOrBrokenIsNamed) {
   const TemporaryFolder folder;
   const auto message = [&] { return refusal([&] { import_hugging_face(folder / "hf"); }); };
-  EXPECT_TRUE(contains(message(), "hf"));
+  EXPECT_TRUE(contains(message(), "hf/config.json: cannot open: No such file"));
   export_hugging_face(Qwen2(with_vocab(300), 1), kTokenizer, folder / "hf");
   EXPECT_EQ(message(), "nothing was thrown");
   std::filesystem::rename(folder / "hf/model.safetensors", folder / "hf/part");
@@ -203,11 +203,11 @@ TEST(HuggingFaceFolder, WhatIsMissingOrBrokenIsNamed) {
   EXPECT_TRUE(contains(index("{}"), "expected an object 'weight_map'"));
   EXPECT_TRUE(contains(index(R"({"weight_map": {"a": 1}})"), "'weight_map.a' must be the name of a file"));
   EXPECT_TRUE(contains(index(R"({"weight_map": {"a": "../part"}})"), "'../part' must be in the same folder"));
-  EXPECT_TRUE(contains(index(R"({"weight_map": {"a": "gone"}})"), "gone"));
+  EXPECT_TRUE(contains(index(R"({"weight_map": {"a": "gone"}})"), "hf/gone: cannot open: No such file"));
   std::filesystem::copy(folder / "hf/part", folder / "hf/twin");
   EXPECT_TRUE(contains(index(R"({"weight_map": {"a": "part", "b": "twin"}})"), "is in part too"));
   std::filesystem::remove(folder / "hf/config.json");
-  EXPECT_TRUE(contains(message(), "config.json"));
+  EXPECT_TRUE(contains(message(), "hf/config.json: cannot open: No such file"));
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 //   model_tool logits FOLDER TOKENS OUT                      safetensors with "logits"
 //   model_tool gradients FOLDER TOKENS OUT [recompute]       "loss", and the gradient of each parameter under its name
 //   model_tool generate FOLDER TOKENS COUNT                  greedy continuation of the first row, as a JSON list
-// Exit status 2 and a message for what is refused.
+// Refused input gives exit status 2 and a message.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>

@@ -36,7 +36,7 @@ TEST_P(Shapes, TheLossIsTheCrossEntropyOfTheLogits) {
   EXPECT_CLOSE(model_.loss(tokens), expected, 1e-6);
 }
 
-// The logits' own gradients come by another way than the loss's: through autograd's linear and cross_entropy.
+// The gradients of the logits take another path than those of the loss: through autograd's linear and cross_entropy.
 TEST_P(Shapes, TheLossHasTheGradientsOfTheCrossEntropyOfTheLogits) {
   const auto tokens = random_tokens(config_, 3, 17);
   const auto actual = gradients(model_, tokens);
@@ -165,7 +165,7 @@ TEST(Qwen2, AFreshModelGuessesEvenly) {
   EXPECT_NEAR(Qwen2(config, 3).loss(random_tokens(config, 2, 65)).item<double>(), std::log(300), 0.1);
 }
 
-// Large enough for several pieces of logits, whose borders do not divide the rows.
+// The logits are computed in several pieces, whose size does not divide the number of rows.
 TEST(LinearCrossEntropy, DoesNotDependOnThePieces) {
   const int64_t rows = 700, width = 8, vocab = 9000;
   torch::manual_seed(1);
@@ -178,7 +178,7 @@ TEST(LinearCrossEntropy, DoesNotDependOnThePieces) {
   const auto exact = torch::nn::functional::cross_entropy(h_exact.mm(H_exact.t()), targets);
   const auto expected = torch::autograd::grad({exact * 3}, {h_exact, H_exact});
   EXPECT_CLOSE(loss, exact, 1e-6);
-  // Sums of 9000 float32 exponentials, in the order that the compiler chose: √9000 roundings, and twice that.
+  // Sums of 9000 float32 exponentials in an order that the compiler chooses: allow twice √9000 roundings.
   for (size_t i = 0; i < 2; ++i)
     EXPECT_LT((actual[i] - expected[i]).norm().item<double>(), 1.2e-5 * expected[i].norm().item<double>());
 }

@@ -1,9 +1,10 @@
-// What every optimizer must do. A new one is tested by being in the registry; its interesting settings add a line to
-// `cases`.
+// What every optimizer must do. Every optimizer in the registry is tested; add a line to `cases` for settings that take
+// another path.
 
-#include <filesystem>
 #include <limits>
+#include <set>
 
+#include "tests/io/temporary_folder.h"
 #include "tests/optim/helpers.h"
 
 namespace prism::test {
@@ -64,7 +65,7 @@ class Contract : public ::testing::TestWithParam<Case> {
     return make_optimizer(GetParam().name, parameters, options(more));
   }
 
-  // Two buckets of two, single ones of every proportion, stacked experts and a convolution.
+  // Two buckets of two matrices, single matrices of several proportions, stacked experts and a convolution.
   NamedTensors model(at::ScalarType type = torch::kFloat32) const {
     std::vector<std::pair<std::string, std::vector<int64_t>>> shapes = {
         {"tall.0", {6, 4}}, {"wide.0", {4, 10}}, {"tall.1", {6, 4}},     {"wide.1", {4, 10}},
@@ -83,6 +84,18 @@ class Contract : public ::testing::TestWithParam<Case> {
     for (int64_t t = first; t <= last; ++t) {
       set_gradients(parameters, t);
       optimizer.step();
+    }
+  }
+
+  // The same for two models that differ in the type of their weights: `wide` gets the gradients of `narrow`.
+  static void run_both(Optimizer& first, const NamedTensors& narrow, Optimizer& second, const NamedTensors& wide,
+                       int64_t steps) {
+    for (int64_t t = 1; t <= steps; ++t) {
+      set_gradients(narrow, t);
+      for (size_t i = 0; i < wide.size(); ++i)
+        wide[i].second.mutable_grad() = narrow[i].second.grad().to(wide[i].second.scalar_type());
+      first.step();
+      second.step();
     }
   }
 };
@@ -121,20 +134,13 @@ TEST_P(Contract, KeepsShapeAndTypeOfFloat64AndBFloat16Weights) {
 }
 
 TEST_P(Contract, FollowsTheSamePathInFloat64) {  // what float32 computes is what float64 computes, rounded
-  // In directions without gradient SOAP's Adam makes whole steps of rounding noise; a square matrix has none.
+  // In directions without gradient SOAP's Adam turns rounding noise into full steps. A square matrix has no such
+  // direction.
   const bool soap = GetParam().name == "soap";
   const NamedTensors narrow = soap ? NamedTensors{{"square", parameter(random({5, 5}, 9, torch::kFloat32))}} : model();
   NamedTensors wide;
   for (const auto& [name, tensor] : narrow) wide.emplace_back(name, parameter(tensor.detach().to(torch::kFloat64)));
-  const auto first = make(narrow);
-  const auto second = make(wide);
-  for (int64_t t = 1; t <= 3; ++t) {
-    set_gradients(narrow, t);
-    for (size_t i = 0; i < wide.size(); ++i)
-      wide[i].second.mutable_grad() = narrow[i].second.grad().to(torch::kFloat64);
-    first->step();
-    second->step();
-  }
+  run_both(*make(narrow), narrow, *make(wide), wide, 3);
   for (size_t i = 0; i < wide.size(); ++i) EXPECT_CLOSE(narrow[i].second, wide[i].second, 1e-4) << narrow[i].first;
 }
 
@@ -254,7 +260,7 @@ TEST_P(Contract, ABatchEqualsOneByOne) {
   for (size_t i = 0; i < apart.size(); ++i) EXPECT_CLOSE(together[i].second, apart[i].second, 2e-6) << apart[i].first;
 }
 
-// Loads what the first half of a run saved into an optimizer over the same parameters in another order, and compares
+// Saves the first half of a run, loads it into an optimizer that has the same parameters in another order, and compares
 // the second halves.
 void expect_bitwise_resume(const std::function<std::unique_ptr<Optimizer>(const NamedTensors&, double lr)>& make,
                            const NamedTensors& parameters,
@@ -289,7 +295,8 @@ TEST_P(Contract, ResumesBitForBitThroughTorchSave) {
 }
 
 TEST_P(Contract, ResumesBitForBitThroughSafetensorsWithTwoGroups) {
-  const auto path = std::filesystem::temp_directory_path() / ("prism_contract_" + GetParam().label + ".safetensors");
+  const io::TemporaryFolder folder;
+  const auto path = folder / "state.safetensors";
   const auto transfer = [&](const Optimizer& from, Optimizer& to) {
     from.save_safetensors(path);
     to.load_safetensors(path);
@@ -305,7 +312,6 @@ TEST_P(Contract, ResumesBitForBitThroughSafetensorsWithTwoGroups) {
     return optimizer;
   };
   expect_bitwise_resume(two_groups, model(), transfer);
-  std::filesystem::remove(path);
 }
 
 TEST_P(Contract, ResumesBitForBitWithBFloat16WeightsStateAndMasters) {
@@ -353,7 +359,7 @@ TEST_P(Contract, TheStateOfALaterGroupExistsBeforeItsFirstStep) {
   run(*optimizer, {parameters[0], parameters[1], parameters[2]}, 3, 4);
   for (size_t i = 0; i < 3; ++i) EXPECT_FALSE(torch::equal(parameters[i].second, weights[i])) << parameters[i].first;
 
-  // The later group steps as an optimizer of its own would.
+  // The later group steps like an optimizer of its own.
   const auto alone = NamedTensors{{"wide.0", parameter(weights[1])}};
   const auto other = make(alone, {{"lr", 0.25}});
   run(*other, alone, 3, 4);
@@ -428,7 +434,7 @@ TEST_P(Contract, AStepOnConditionIsTheStepOrNothing) {
   EXPECT_EQ(guarded->skipped().item<int64_t>(), 1);
 }
 
-// The flag that keeps the decision on the device.
+// `apply` keeps the decision to step on the device.
 TEST_P(Contract, TheApplyFlagOfABucketIsAllOrNothing) {
   Json settings = options({{"weight_decay", 0.1}});
   if (GetParam().options.empty() && make_options(GetParam().name)->to_json().contains("eps") && !takes_matrices())
@@ -488,13 +494,7 @@ TEST_P(Contract, MasterWeightsTakeStepsTooSmallForBFloat16) {
   with_masters["master_weights"] = true;
   const auto optimizer = make(parameters, with_masters);
   const auto full = make(reference, small);
-  for (int64_t t = 1; t <= 4; ++t) {
-    set_gradients(parameters, t);
-    for (size_t i = 0; i < parameters.size(); ++i)
-      reference[i].second.mutable_grad() = parameters[i].second.grad().to(torch::kFloat32);
-    optimizer->step();
-    full->step();
-  }
+  run_both(*optimizer, parameters, *full, reference, 4);
   const auto state = state_of(*optimizer);
   for (size_t i = 0; i < parameters.size(); ++i) {
     const auto& [name, tensor] = reference[i];
@@ -581,15 +581,17 @@ TEST_P(Contract, TakesEmptyListsAndEmptyMatrices) {
   }
 }
 
-TEST_P(Contract, SaysEveryOptionInItsTable) {
+TEST_P(Contract, ListsEachOptionOnceWithTheTypeThatItsMessageNames) {
   const auto options = make_options(GetParam().name, GetParam().options);
   const Json json = options->to_json();
   EXPECT_EQ(make_options(GetParam().name, json)->to_json(), json);
+  std::set<std::string> names;
   for (const auto& line : options->table()) {
-    EXPECT_FALSE(line.doc.empty()) << line.name;
-    EXPECT_FALSE(line.type.empty()) << line.name;
-    EXPECT_EQ(line.get(*options), json.at(line.name));
+    EXPECT_TRUE(names.insert(line.name).second) << line.name;
+    EXPECT_MESSAGE(make_options(GetParam().name, {{line.name, {{"no", "value"}}}}),
+                   "option '" + line.name + "': expected " + line.type + ", got {\"no\":\"value\"}");
   }
+  EXPECT_EQ(names.size(), json.size());
 }
 
 std::string label_of(const ::testing::TestParamInfo<Case>& info) { return info.param.label; }
@@ -597,7 +599,7 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, Contract, ::testing::ValuesIn(cases()), lab
 
 class ExtremeGradients : public ::testing::TestWithParam<Case> {};
 
-TEST_P(ExtremeGradients, GiveTheUpdateOfOrdinaryOnes) {  // orthogonalised updates do not see the scale
+TEST_P(ExtremeGradients, GiveTheUpdateOfOrdinaryOnes) {  // orthogonalized updates do not see the scale
   for (const double scale : {1e30, 1e-30}) {
     NamedTensors ordinary;
     for (const auto& shape : std::vector<std::vector<int64_t>>{{6, 4}, {4, 10}, {1, 5}, {5, 1}}) {

@@ -1,9 +1,7 @@
-// Every message, once.
-
-#include <filesystem>
-#include <fstream>
+// Triggers every error message once.
 
 #include "prism/io/safetensors.h"
+#include "tests/io/temporary_folder.h"
 #include "tests/optim/helpers.h"
 
 namespace prism::test {
@@ -251,7 +249,7 @@ TEST(Messages, RefuseToClipToNothing) {
   EXPECT_MESSAGE(clip_grad_norm({}, 0), "clip_grad_norm: max_norm must be more than 0, got 0");
 }
 
-TEST(Messages, SaySinceWhenSpectraNeedGradients) {
+TEST(Messages, SayWhenSpectraCanBeAskedFor) {
   const Prism prism(one(parameter(torch::zeros({6, 4}))));
   EXPECT_MESSAGE(prism.spectra(), "spectra: no matrix has a gradient; call it between step() and zero_grad()");
 }
@@ -308,7 +306,8 @@ TEST_F(LoadMessages, NameWhatIsMissing) {
 }
 
 TEST_F(LoadMessages, NameTheFileOfAnotherKind) {
-  const auto path = std::filesystem::temp_directory_path() / "prism_errors.safetensors";
+  const io::TemporaryFolder folder;
+  const auto path = folder / "x.safetensors";
   Prism target(named({"a"}));
   std::stringstream stream;
   torch::save(torch::ones({2}), stream);
@@ -321,7 +320,6 @@ TEST_F(LoadMessages, NameTheFileOfAnotherKind) {
   io::write_safetensors(path, std::span(&integers, 1), {{"prism", "{}"}});
   EXPECT_MESSAGE(target.load_safetensors(path),
                  "load: " + path.string() + ": 'x' is I32, which no optimizer state uses");
-  std::filesystem::remove(path);
 }
 
 TEST_F(LoadMessages, LeaveTheOptimizerAsItWas) {

@@ -21,7 +21,7 @@ inline Tensor random(at::IntArrayRef shape, uint64_t seed, at::ScalarType type =
 
 inline Tensor parameter(const Tensor& value) { return value.clone().requires_grad_(true); }
 
-// Gradients that depend on the step and the name only.
+// Sets gradients that depend only on the step and the name.
 inline void set_gradients(const NamedTensors& parameters, int64_t step) {
   for (const auto& [name, tensor] : parameters) {
     const uint64_t seed = std::hash<std::string>()(name) % 1000 + static_cast<uint64_t>(step) * 1000;
@@ -51,7 +51,7 @@ inline void expect_finite(const NamedTensors& parameters) {
     EXPECT_TRUE(tensor.isfinite().all().item<bool>()) << name << "\n" << tensor;
 }
 
-// Every state tensor by its key, copied.
+// Returns a copy of every state tensor under its key.
 inline std::map<std::string, Tensor> state_of(const Optimizer& optimizer) {
   std::map<std::string, Tensor> state;
   for (const auto& [name, tensor] : optimizer.snapshot().tensors) state[name] = tensor.clone();

@@ -21,8 +21,8 @@ Tensor polar_by_svd(const Tensor& X) {
 
 Tensor sharp_by_svd(const Tensor& X) { return torch::linalg_svdvals(X).sum() * polar_by_svd(X); }
 
-// Runs the optimizer beside `expected`, a function of gradient and step that returns the update. Weights decay from
-// step `first_decay` on.
+// Compares the optimizer with `expected`, which returns the update for a gradient and step. Weights decay from step
+// `first_decay` on.
 template <class Class, class O>
 void expect_updates(const O& options, const std::vector<int64_t>& shape, double tolerance,
                     const std::function<Tensor(const Tensor& G, int64_t t)>& expected, int64_t first_decay = 1) {
@@ -70,18 +70,18 @@ struct SoapReference {
   int64_t refresh = 3;
   Tensor L, R, P, Q, M, v;
 
-  // The columns of the basis by their Rayleigh quotients, largest first.
+  // Returns the order of the basis columns by Rayleigh quotient, largest first.
   static Tensor order_of(const Tensor& A, const Tensor& basis) {
     return basis.mT().mm(A).mm(basis).diagonal().argsort(0, /*descending=*/true);
   }
 
-  // One QR power step with the signs of the basis before.
+  // Returns the basis after one QR power step, with the signs of the previous basis.
   static Tensor refreshed(const Tensor& A, const Tensor& basis) {
     const Tensor next = std::get<0>(torch::linalg_qr(A.mm(basis)));
     return next * torch::sign((next * basis).sum(0, true));
   }
 
-  // The first step makes the basis and leaves the weights alone; Adam counts from the second.
+  // The first step only makes the basis; Adam counts from the second.
   Tensor operator()(const Tensor& G, int64_t step) {
     const int64_t t = step - 1;
     Tensor U = torch::zeros_like(G);

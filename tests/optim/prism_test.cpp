@@ -83,8 +83,8 @@ TEST(Prism, KeepsOneMomentumBufferLikeMuon) {
   EXPECT_EQ(bytes(Prism(parameters, PrismOptions(0.02))), bytes(Muon(parameters, MuonOptions(0.02))));
 }
 
-// On step 1 the zero-started momentum damps the polar factor by 1/√(1 + (γβ/(1−β))²), β² in place of β below the line
-// with Nesterov.
+// On step 1 the zero-started momentum damps the polar factor by 1/√(1 + (γβ/(1−β))²), with Nesterov β² in place of β
+// in the denominator: 0.0526 and 0.1021 for β = 0.95.
 TEST(Prism, FirstStepIsDampedByTheFactorOfTheZeroStart) {
   for (const bool nesterov : {false, true}) {
     for (const auto& shape : kShapes) {
@@ -97,7 +97,6 @@ TEST(Prism, FirstStepIsDampedByTheFactorOfTheZeroStart) {
       const double beta = 0.95;
       const double ratio = beta / (nesterov ? 1 - beta * beta : 1 - beta);
       const double factor = 1 / std::sqrt(1 + ratio * ratio);
-      EXPECT_NEAR(factor, nesterov ? 0.1021 : 0.0526, 5e-5);
       EXPECT_CLOSE(W, -factor * polar_by_svd(G), 1e-9);
     }
   }
@@ -233,8 +232,8 @@ TEST(Prism, AveragedCovarianceIsBiasCorrected) {  // Ĉ ← β₂Ĉ + (1−β₂
   }
 }
 
-// Refreshed at steps 1, 4, 7, … of each parameter by Ĉ ← β₂³Ĉ + (1−β₂³)DᵀD. The two parameters share a bucket and come
-// to count differently.
+// Each parameter refreshes its covariance at its steps 1, 4, 7, … by Ĉ ← β₂³Ĉ + (1−β₂³)DᵀD. The two parameters share a
+// bucket, but one misses gradients, so their counts differ.
 TEST(Prism, RefreshesTheCovarianceEveryFewStepsOfEachParameter) {
   constexpr double kBeta2 = 0.7;
   constexpr int64_t kEvery = 3;
@@ -290,7 +289,7 @@ TEST(Prism, LeavesTheCovarianceAloneBetweenRefreshes) {
   }
 }
 
-// Two optimizers over the same float64 gradients.
+// Expects two optimizers with the same float64 gradients to end at the same weights.
 void expect_same_path(const PrismOptions& first_options, const PrismOptions& second_options, double tolerance) {
   NamedTensors first;
   for (const auto& shape : std::vector<std::vector<int64_t>>{{8, 5}, {5, 8}, {6, 6}}) {
@@ -406,7 +405,7 @@ TEST(Prism, SplitEqualsSeparateParameters) {
   }
 }
 
-// A parameter of more dimensions and the matrix it must be treated as.
+// Expects a parameter of more dimensions to be trained like the given matrix.
 void expect_as_matrix(const Tensor& value, const Tensor& matrix, const PrismOptions& options) {
   const auto W = parameter(value);
   const auto X = parameter(matrix.contiguous());
@@ -473,15 +472,14 @@ TEST(ScaleRules, SeeTheMatrixThatIsShaped) {
   EXPECT_NEAR(kernel.reshape({4, 27}).norm().item<double>(), 0.2 * std::sqrt(27.0) * 2, 1e-9);
 }
 
-// γ² at which γ²DᵀD is, on average, the noise left in T, for independent gradients (docs/optimizers.md).
+// γ² at which γ²DᵀD is, on average, the noise left in T, for independent gradients: for β = 0.95 about 1/36, with
+// Nesterov 1/30 (docs/optimizers.md).
 double natural_gamma_squared(double beta, bool nesterov) {
   const double M = (1 - beta) / (1 + beta), D = 2 * beta * beta / (1 + beta);  // of the gradient's noise
   return nesterov ? (std::pow(1 - beta * beta, 2) + std::pow(beta, 4) * M) / D : M / D;
 }
 
 TEST(NaturalGamma, IsTheNoiseOfTheOperandOverThatOfTheInnovation) {
-  EXPECT_NEAR(1 / natural_gamma_squared(0.95, false), 36, 0.5);
-  EXPECT_NEAR(1 / natural_gamma_squared(0.95, true), 30, 0.5);
   const auto color = random({6, 6}, 1);  // noise of another strength in every direction
   for (const bool nesterov : {false, true}) {
     for (const double beta : {0.8, 0.95}) {
@@ -569,14 +567,6 @@ TEST(Spectra, LeaveGammaOutOfTheSnrWhateverItsSchedule) {
       EXPECT_TRUE(spectrum.snr.isfinite().all().item<bool>()) << t;
     }
   }
-}
-
-TEST(Spectra, NeedTheGradientsOfTheStep) {
-  const auto W = parameter(random({8, 5}, 1));
-  const Prism prism(NamedTensors{{"w", W}});
-  const auto message = message_of([&] { prism.spectra(); });
-  EXPECT_NE(message.find("spectra: no matrix has a gradient; call it between step() and zero_grad()"),
-            std::string::npos);
 }
 
 TEST(TikhonovMuon, TakesThePapersAbsoluteDamping) {  // M (MᵀM + λI)^(−1/2), σ/√(σ² + λ)

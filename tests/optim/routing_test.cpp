@@ -13,7 +13,7 @@ NamedTensors model(const std::vector<std::pair<std::string, Shape>>& shapes) {
   return parameters;
 }
 
-// The label of the default rule that takes a parameter.
+// Returns the label of the default rule that matches a parameter.
 std::string label(const std::string& name, const Shape& shape) {
   const Routing routing(default_rules(PrismOptions(), AdamWOptions()), model({{name, shape}}));
   return routing.rules()[routing.lines()[0].rule].label;
@@ -128,7 +128,7 @@ TEST(DefaultRules, TakeDepthwiseConvolutionsFromTheMatrixMethods) {
                  {"conv.weight", {96, 4, 3, 3}, "hidden matrix"}});
 }
 
-// The labels of a whole model.
+// Returns the labels of a whole model.
 std::vector<std::string> labels(const std::vector<std::pair<std::string, Shape>>& shapes, const Rules& rules) {
   const Routing routing(rules, model(shapes));
   std::vector<std::string> list;
@@ -141,7 +141,7 @@ TEST(DefaultRules, TakeTheLastMatrixAsTheOutputLayerWhereNothingTakesWhatItGives
   using Labels = std::vector<std::string>;
   EXPECT_EQ(labels({{"a.weight", {64, 32}}, {"b.weight", {10, 64}}, {"b.bias", {10}}}, rules),
             (Labels{"hidden matrix", "last layer", "vector"}));
-  // Taken by the first matrix, by a norm, by stacked experts; or all there is.
+  // The output is used by the first matrix, by a norm, by stacked experts; or it is the only matrix.
   EXPECT_EQ(labels({{"a.weight", {64, 10}}, {"b.weight", {10, 64}}}, rules),
             (Labels{"hidden matrix", "hidden matrix"}));
   EXPECT_EQ(labels({{"a.weight", {64, 32}}, {"b.weight", {10, 64}}, {"n.weight", {10}}}, rules),
@@ -149,7 +149,7 @@ TEST(DefaultRules, TakeTheLastMatrixAsTheOutputLayerWhereNothingTakesWhatItGives
   EXPECT_EQ(labels({{"experts.up", {8, 64, 10}}, {"b.weight", {10, 64}}}, rules),
             (Labels{"hidden matrix", "hidden matrix"}));
   EXPECT_EQ(labels({{"b.weight", {10, 64}}, {"b.bias", {10}}}, rules), (Labels{"hidden matrix", "vector"}));
-  // Keys of grouped attention lead nowhere either, but are not last; a head known by name keeps its label.
+  // The keys of grouped attention have no user either, but are not last; a head known by name keeps its label.
   EXPECT_EQ(labels({{"k.weight", {16, 64}}, {"o.weight", {64, 64}}, {"lm_head.weight", {10, 64}}}, rules),
             (Labels{"hidden matrix", "hidden matrix", "head"}));
   EXPECT_EQ(labels({{"a.weight", {64, 32}}, {"b.weight", {10, 64}}, {"pos.weight", {99, 64}}}, rules),

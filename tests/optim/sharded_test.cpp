@@ -1,5 +1,5 @@
-// What a run on several processes relies on: a matrix's result does not depend on the matrices it is stacked with, each
-// matrix has one owner whoever computes it, and parts of tensors reach their owners and come back.
+// Tests what a run on several processes relies on: the result of a matrix does not depend on the matrices stacked with
+// it, every process computes the same owner for a matrix, and parts of tensors reach their owners and come back.
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 // ---- companions
 
-// The weight of the matrix "w" after three steps beside `companions` others of its shape.
+// Returns the matrix "w" after three steps in a stack with `companions` other matrices.
 Tensor trained(const std::string& name, const Json& options, at::IntArrayRef shape, int64_t companions,
                at::ScalarType type) {
   NamedTensors parameters;
@@ -88,7 +88,7 @@ TEST(Ownership, DoesNotDependOnTheOrderOfTheJobs) {
   }
 }
 
-// Longest processing time is within 4/3 − 1/(3N) of the optimum. `best` is a lower bound of it.
+// Assigning the longest jobs first stays within 4/3 − 1/(3N) of the optimum. `best` is a lower bound of the optimum.
 void expect_balanced(const std::vector<std::vector<int64_t>>& shapes, int64_t ranks) {
   std::vector<double> costs;
   for (const auto& shape : shapes) costs.push_back(shaping_cost(shape, 12));
@@ -153,7 +153,7 @@ TEST(Ownership, CountsProductsOfTheShortSideAndBytes) {
 
 // ---- layouts
 
-// The exchange of a process that is alone.
+// The exchange of a single process.
 class Alone : public Exchange {
  public:
   int64_t rank() const override { return 0; }

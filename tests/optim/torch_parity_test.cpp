@@ -1,4 +1,4 @@
-// Trajectories equal to those of torch's optimizers.
+// Compares trajectories with those of torch's optimizers.
 
 #include <cstdlib>
 #include <cstring>
@@ -35,7 +35,7 @@ void expect_torchs_path(const std::string& name, const Json& json, const TorchOp
   }
 }
 
-TEST(TorchParity, Adam) {
+TEST(TorchParity, AdamFollowsTorchs) {
   using Torch = torch::optim::Adam;
   using TorchOptions = torch::optim::AdamOptions;
   expect_torchs_path<Torch>("adam", Json::object(), TorchOptions());
@@ -45,7 +45,7 @@ TEST(TorchParity, Adam) {
                             TorchOptions(0.05).amsgrad(true).betas({0.9, 0.5}));
 }
 
-TEST(TorchParity, AdamW) {
+TEST(TorchParity, AdamWFollowsTorchs) {
   using Torch = torch::optim::AdamW;
   using TorchOptions = torch::optim::AdamWOptions;
   expect_torchs_path<Torch>("adamw", Json::object(), TorchOptions());
@@ -55,7 +55,7 @@ TEST(TorchParity, AdamW) {
                             TorchOptions(0.05).amsgrad(true).betas({0.9, 0.5}));
 }
 
-TEST(TorchParity, AdaGrad) {
+TEST(TorchParity, AdaGradFollowsTorchs) {
   using Torch = torch::optim::Adagrad;
   using TorchOptions = torch::optim::AdagradOptions;
   expect_torchs_path<Torch>("adagrad", Json::object(), TorchOptions());
@@ -65,7 +65,7 @@ TEST(TorchParity, AdaGrad) {
       TorchOptions(0.1).lr_decay(0.02).weight_decay(0.1).initial_accumulator_value(0.5).eps(1e-3));
 }
 
-TEST(TorchParity, RMSprop) {
+TEST(TorchParity, RMSpropFollowsTorchs) {
   using Torch = torch::optim::RMSprop;
   using TorchOptions = torch::optim::RMSpropOptions;
   expect_torchs_path<Torch>("rmsprop", Json::object(), TorchOptions());
@@ -92,8 +92,8 @@ Tensor recorded(const io::SafetensorsFile& file, const std::string& name) {
   return tensor;
 }
 
-// torch.optim.Muon computes in bfloat16, so it is itself away from its formula; ours may be no further than twice that
-// from it.
+// torch.optim.Muon computes in bfloat16, which takes it away from its own formula. Ours may be at most twice that far
+// from torch's.
 TEST(TorchParity, MuonIsAsNearToTorchsAsTorchsToItsFormula) {
   const char* path = std::getenv("PRISM_MUON_RECORD");
   if (path == nullptr) GTEST_SKIP() << "PRISM_MUON_RECORD names no file made by record_muon.py; ctest makes it";

@@ -1,5 +1,5 @@
-// Prints a hash of all weights and state after each of 20 steps, for every optimizer and variant. Two builds of the
-// library on one machine are compared by comparing what they print; the numbers differ between machines.
+// Prints a hash of all weights and state after each of 20 steps, for every optimizer and variant. To compare two builds
+// of the library, compare what they print on the same machine; the hashes differ between machines.
 
 #include <cstdio>
 #include <map>

@@ -17,7 +17,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 
 def find() -> str | None:
-    """The browser named by CHROMIUM, or the first one on the path."""
+    """Returns the browser named by CHROMIUM, or the first one on the path."""
     return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
@@ -29,7 +29,7 @@ class Browser:
         command_read, self._write = os.pipe()
         self._read, answer_write = os.pipe()
 
-        def take_3_and_4() -> None:  # the numbers Chromium looks at; high copies first, so that neither overwrites the other
+        def take_3_and_4() -> None:  # the descriptors Chromium uses; high copies first, so that neither overwrites the other
             to_read, to_write = os.dup2(command_read, 63), os.dup2(answer_write, 62)
             os.dup2(to_read, 3)
             os.dup2(to_write, 4)
@@ -103,11 +103,11 @@ class Browser:
         self.settle()
 
     def settle(self) -> None:
-        """Waits until what was asked for has been drawn."""
+        """Waits until the page has drawn the last change."""
         self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 20))))")
 
     def run(self, expression: str) -> Any:
-        """The value of a JavaScript expression, a promise awaited."""
+        """Returns the value of a JavaScript expression; awaits a promise."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(answer["exceptionDetails"].get("exception", {}).get("description", "exception"))
@@ -148,7 +148,7 @@ class Browser:
         file.write_bytes(base64.b64decode(self.call("Page.printToPDF", **paper)["data"]))
 
     def complaints(self) -> list[str]:
-        """Exceptions, console errors and warnings, and the log's errors since the page was opened."""
+        """Returns exceptions, console errors and warnings, and errors of the log since the page was opened."""
         self.run("0")
         found = []
         for event in self.events:
@@ -162,7 +162,7 @@ class Browser:
         return found
 
     def requests(self) -> list[str]:
-        """What the page asked for, itself aside."""
+        """Returns the addresses that the page requested, apart from itself."""
         asked = [e["params"]["request"]["url"] for e in self.events if e["method"] == "Network.requestWillBeSent"]
         return [url for url in asked if not url.startswith("file:") and not url.startswith("data:")] + [
             url for url in asked if url.startswith("file:")

@@ -1,4 +1,4 @@
-// torch.ops.prism_test.train: the C++ optimizers on given weights and gradients, for the Python tests to compare with.
+// torch.ops.prism_test.train runs the C++ optimizers on given weights and gradients, for comparison with Python's.
 
 #include <torch/library.h>
 

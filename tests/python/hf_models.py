@@ -2,27 +2,22 @@
 
 import math
 import pathlib
-import subprocess
 
-import pytest
 import torch
-from program import BUILD, ENVIRONMENT
+from program import ENVIRONMENT, run_tool
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 END_OF_TEXT = "<|endoftext|>"
 VOCAB = 400
 TOKENIZER_SIZE = VOCAB - 20
-TOOL = BUILD / "tests/model/model_tool"
 PATTERN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
 
 def tool(*arguments, status=0):
-    if not TOOL.exists():
-        pytest.fail(f"{TOOL} is missing: build the tests first (make test), or set PRISM_BUILD_DIR")
-    result = subprocess.run([TOOL, *map(str, arguments)], capture_output=True, timeout=600, env=ENVIRONMENT)
-    assert result.returncode == status, result.stderr.decode()
-    return result.stdout.decode() if status == 0 else result.stderr.decode()
+    result = run_tool("model/model_tool", *arguments, env=ENVIRONMENT)
+    assert result.returncode == status, result.stderr
+    return result.stdout if status == 0 else result.stderr
 
 
 def make_config(**changes):
@@ -32,7 +27,7 @@ def make_config(**changes):
 
 
 def random_model(**changes):
-    """transformers makes biases zero, norms one and all logits alike: here everything differs."""
+    """Returns a model with random biases and norms, unlike a fresh one of transformers, whose logits are all alike."""
     model = Qwen2ForCausalLM(make_config(**changes)).eval()
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
@@ -46,7 +41,7 @@ def random_model(**changes):
 
 
 def chain_model(chain):
-    """A model that continues each token of the chain with the next one: layers of zeros, one direction per token."""
+    """Returns a model that continues each token of the chain with the next one: layers of zeros, one direction per token."""
     model = Qwen2ForCausalLM(make_config(hidden_size=VOCAB, head_dim=8, num_hidden_layers=1, tie_word_embeddings=False))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -58,7 +53,7 @@ def chain_model(chain):
 
 
 def train_tokenizer(path):
-    """Every byte is a token, some words of this folder too."""
+    """Trains a tokenizer on this file: every byte is a token, and some words are."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

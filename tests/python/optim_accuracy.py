@@ -1,11 +1,11 @@
-"""How far an update is from the same polynomial in float64, and how far the literal bfloat16 iteration is. On the device of its inputs."""
+"""Errors of an update and of the literal bfloat16 iteration against the same polynomial in float64, on the device of the inputs."""
 
 import prism_optim
 import torch
 
 BETA = 0.95
 
-# Coefficients of x, x³, … of each step, and what the stack is divided by: p of the norm (Σσᵖ)^(1/p), and a factor beyond it.
+# Coefficients of x, x³, … of each step, then p of the norm (Σσᵖ)^(1/p) that divides the stack, and a further divisor.
 SETS = {
     "jordan": ([(3.4445, -4.7750, 2.0315)] * 5, 2, 1.0),
     "minimax9": (
@@ -21,7 +21,7 @@ SETS = {
 
 
 def update_of(G, M, gamma, *, nesterov, **options):
-    """What a step of Prism subtracts from the weights for this gradient and the momentum before it, lr 1."""
+    """Returns what a step of Prism at lr 1 subtracts from the weights, given the gradient and the momentum before the step."""
     weight = torch.nn.Parameter(torch.zeros(G.shape, device=G.device))
     optimizer = prism_optim.Prism([weight], lr=1.0, gamma=gamma, momentum=BETA, nesterov=nesterov, scale="none", **options)
     optimizer.state[weight]["momentum"].copy_(M)
@@ -38,14 +38,14 @@ def signal_of(G, M):
 
 
 def stacked(T, D, gamma, side="auto"):
-    """[T; γD] with the shorter side along the columns; for the side "right" of a wide matrix, n > 2m, [T; γD] lying down."""
+    """Returns [T; γD] with the shorter side along the columns; for side "right" of a wide matrix, n > 2m, its transpose."""
     if side == "right" and T.shape[1] > 2 * T.shape[0]:
         return torch.cat([T, gamma * D]).T
     return torch.cat([T, gamma * D]) if T.shape[0] >= T.shape[1] else torch.cat([T.T, gamma * D.T])
 
 
 def unstacked(S, like, side="auto"):
-    """T's part of a function of the stack."""
+    """Returns T's part of a function of the stack."""
     if side == "right" and like.shape[1] > 2 * like.shape[0]:
         return S.T[: like.shape[0]]
     top = S[: max(like.shape)]
@@ -70,7 +70,7 @@ class Exact:
         return self._with(sigma)
 
     def factor(self):
-        """The polar factor; what is zero stays zero."""
+        """Returns the polar factor; zero singular values stay zero."""
         return self._with((self.sigma > 1e-13).double())
 
     def _with(self, sigma):

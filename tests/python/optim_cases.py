@@ -1,4 +1,4 @@
-"""One line per optimizer of prism_optim, and per class of torch.optim beside it: what the suites run on. A new class adds one line."""
+"""The classes that the suites run on: one line for each of prism_optim and of torch.optim. A new class adds one line."""
 
 import dataclasses
 import inspect
@@ -60,7 +60,7 @@ CASES = [
     Case("SOAP", 0.1),
 ]
 
-# A fact about torch.optim is tested on its own classes too.
+# A promise of torch.optim is tested on its own classes too.
 TORCH_CASES = [
     Case("SGD", 0.1, {"momentum": 0.9}, False, torch.optim),
     Case("AdamW", 0.1, {}, False, torch.optim),

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import prism_optim
+from program import TIMEOUT
 
 PACKAGE = pathlib.Path(prism_optim.__file__).parent.parent
 MAIN = """
@@ -26,4 +27,4 @@ def run(test_file, function, size, folder):
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(map(str, [PACKAGE, here, here.parent]))}
     arguments = [sys.executable, "-c", MAIN, pathlib.Path(test_file).stem, function]
     running = [subprocess.Popen([*arguments, str(rank), str(size), str(folder)], env=environment) for rank in range(size)]
-    assert [process.wait(timeout=240) for process in running] == [0] * size
+    assert [process.wait(timeout=TIMEOUT) for process in running] == [0] * size

@@ -1,20 +1,23 @@
-"""The built program, for tests that run it."""
+"""The built program and the tools of the tests, for tests that run them."""
 
 import json
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / os.environ.get("PRISM_BUILD_DIR", "build/release")
 PROGRAM = BUILD / "prism"
 ENVIRONMENT = {**os.environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
+TIMEOUT = 600  # seconds after which a program counts as hung: far above what any of them needs on a busy machine
 
 
 def take_hangups():
-    """Tests that run under nohup hand down a SIGHUP that is ignored; the program's own answer to it is what they test."""
+    """Restores the default SIGHUP, which a nohup around the tests sets to ignored; the tests are about the program's own handling."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
@@ -25,12 +28,33 @@ def start(*arguments, **options):
     return subprocess.Popen([PROGRAM, *map(str, arguments)], **options)
 
 
-def run(*arguments, timeout=300, status=0, **options):
+def run(*arguments, status=0, **options):
     """Runs the program to its end and checks its exit status."""
     process = start(*arguments, **options)
-    output, errors = process.communicate(timeout=timeout)
+    output, errors = process.communicate(timeout=TIMEOUT)
     assert process.returncode == status, f"exit status {process.returncode}\n{output}\n{errors}"
     return output, errors
+
+
+def wait_until(condition, process):
+    """Waits until the condition holds or the process ends, however long a busy machine takes."""
+    deadline = time.monotonic() + TIMEOUT
+    while not condition() and process.poll() is None:
+        assert time.monotonic() < deadline, "the process neither ends nor does what is waited for"
+        time.sleep(0.005)
+
+
+def without_progress(errors):
+    """Returns standard error without the lines that show what takes longer than two seconds: "4.0 s … measuring a step"."""
+    return "".join(line for line in errors.splitlines(keepends=True) if not re.match(r"[\d.]+ (s|min \d\d s) … ", line))
+
+
+def run_tool(name, *arguments, **options):
+    """Runs a tool of the tests, such as "io/safetensors_tool", and returns how it ended."""
+    tool = BUILD / "tests" / name
+    assert tool.exists(), f"{tool} is missing: build the tests first (make test), or set PRISM_BUILD_DIR"
+    options = {"capture_output": True, "text": True, "timeout": TIMEOUT, **options}
+    return subprocess.run([tool, *map(str, arguments)], check=False, **options)
 
 
 def json_lines(path):
@@ -38,7 +62,7 @@ def json_lines(path):
 
 
 def sentences(documents, seed=1):
-    """Texts with structure a model can learn: short sentences over few words."""
+    """Returns texts that a small model can learn: few words in random order."""
     words = "the a small large red blue cat dog bird tree sees likes finds and then now never".split()
     generator = random.Random(seed)
     return [" ".join(generator.choice(words) for _ in range(300)) for _ in range(documents)]

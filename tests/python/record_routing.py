@@ -77,13 +77,13 @@ def transformers_model(name):
 
 
 def shapes_of(table):
-    """Names and shapes of a table's parameters."""
+    """Returns names and shapes of a table's parameters."""
     rows = [re.split(r"  +", line) for line in table.splitlines()[1:] if "  " in line]
     return [(name, tuple(int(size) for size in shape.split(" × ")) if shape != "scalar" else ()) for name, shape, *_ in rows]
 
 
 def table_by_names(shapes):
-    """The table from names and shapes alone, without a model's modules."""
+    """Returns the table made from names and shapes alone, without a model's modules."""
     import prism_optim
 
     return prism_optim.routing([(name, torch.nn.Parameter(torch.empty(shape, device="meta"))) for name, shape in shapes])

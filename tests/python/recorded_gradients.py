@@ -42,7 +42,7 @@ class Record:
 
 
 def corpus(setting):
-    """The most frequent words and signs by their rank, all others as 0."""
+    """Returns the text as ranks of its most frequent words and signs; all others are 0."""
     text = bytearray()
     for path in sorted(pathlib.Path(torch.__file__).parent.rglob("*.py")):
         text += path.read_bytes()
@@ -54,7 +54,7 @@ def corpus(setting):
 
 
 def train(device, setting=Setting()):
-    """Records of all hidden matrices of the first and the last layer, and the loss at each moment."""
+    """Trains and returns records of the hidden matrices of the first and the last layer, and the loss at each moment."""
     torch.manual_seed(0)
     model = Twin(dataclasses.asdict(setting)).to(device)
     optimizer = prism_optim.Mixed(model, lr=0.01, aux_lr=0.003, momentum=BETA)
@@ -80,7 +80,7 @@ def train(device, setting=Setting()):
 
 @dataclasses.dataclass(frozen=True)
 class Accuracy:
-    """Of the updates from one record: errors against float64 of the same polynomial, and distances to the exact factor.
+    """Errors of the updates from one record against the same polynomial in float64, and their distances to the exact factor.
 
     As a line of a table the distances are those of the update and, in brackets, of the polynomial in float64.
     """

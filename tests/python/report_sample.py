@@ -66,7 +66,7 @@ def held_out(train, final, seed):
 
 
 def newton_schulz(x):
-    """Five steps of Jordan's quintic, whose scatter around 1 is what real gains show."""
+    """Applies five steps of Jordan's quintic, so that gains scatter around 1 as real ones do."""
     for _ in range(5):
         x = 3.4445 * x - 4.7750 * x**3 + 2.0315 * x**5
     return x
@@ -130,7 +130,7 @@ def mean_interval(values):
 
 
 def tolerated(sweep, best_loss):
-    """Where the loss, interpolated in log rate, stays within 0.02 of the best around the best rate."""
+    """Returns the rates around the best where the loss, interpolated in log rate, stays within 0.02 of the best."""
     points = [(math.log(p["lr"]), p["loss"]) for p in sweep if p["loss"] is not None]
     centre = min(range(len(points)), key=lambda i: points[i][1])
 

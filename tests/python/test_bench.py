@@ -1,12 +1,13 @@
 """prism bench on the processor: tables, figures and pages of a small model, and peers in the same run."""
 
 import json
+import re
 import shlex
 import subprocess
 import sys
 
 import pytest
-from program import ENVIRONMENT, PROGRAM, ROOT, run
+from program import ENVIRONMENT, PROGRAM, ROOT, TIMEOUT, run
 
 USUAL = ["prism", "prism_minimax9", "prism_ema_minimax9", "prism_recommended", "muon", "muon_minimax9", "tikhonovmuon_minimax9", "adamw", "adamw_rest"]
 
@@ -22,7 +23,8 @@ def test_every_usual_optimizer_is_measured_and_written(tmp_path):
     figures, page = tmp_path / "f.json", tmp_path / "page.html"
     figures.write_text('{"step_ms": {"22m": {"prism": 1.5}}, "tokens_per_s": {"22m": 1}}')
     output, errors = run("bench", "optimizer", "--model", "demo", "--device", "cpu", "--repeats", 2, "--json", figures, "--page", page)
-    assert "demo: 28 matrices, 1 M parameters" in output and errors == ""
+    assert "demo: 28 matrices, 1 M parameters" in output
+    assert set(errors.splitlines()) <= {f"demo  {name}" for name in USUAL}  # what is being measured, once that takes two seconds
     assert names_of(output) == USUAL
     assert max(map(len, output.splitlines())) <= 100
     document = json.loads(figures.read_text())
@@ -43,7 +45,7 @@ def test_others_are_measured_when_they_are_named(tmp_path):
 def test_the_operators_of_a_step_are_shown(tmp_path):
     figures = tmp_path / "f.json"
     output, errors = run("bench", "kernels", "--model", "demo", "--device", "cpu", "--optimizer", "muon", "--json", figures)
-    assert "aten::" in output and "outside of operators" in output and errors == ""
+    assert "aten::" in output and "outside of operators" in output and errors in ("", "demo\n")
     rows = json.loads(figures.read_text())["kernels"]["demo"]["muon"]
     assert rows[0]["ms"] >= rows[-1]["ms"] and all(row["calls"] > 0 for row in rows)
 
@@ -54,7 +56,8 @@ TINY = ["--preset", "demo", "--batch", 2, "--context", 16, "--vocab", 300, "--st
 def test_training_steps_are_measured_and_written(tmp_path):
     figures = tmp_path / "f.json"
     output, errors = run("bench", "train", *TINY, "--device", "cpu", "--optimizer", "prism_minimax9,adamw", "--profile", "--json", figures)
-    assert "demo, 2 × 16 random tokens of 300; medians of 2 steps" in output and errors == ""
+    assert "demo, 2 × 16 random tokens of 300; medians of 2 steps" in output
+    assert all(re.fullmatch(r"\w+  step \d+/2", line) for line in errors.splitlines()), errors
     assert "One step with adamw" in output and "aten::" in output
     document = json.loads(figures.read_text())
     assert sorted(document["tokens_per_s"]) == ["demo_vocab300_2x16", "demo_vocab300_2x16_adamw"]
@@ -66,7 +69,7 @@ def test_training_steps_are_measured_and_written(tmp_path):
 def peers(*arguments):
     environment = {**ENVIRONMENT, "PRISM": str(PROGRAM), "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
     command = [sys.executable, ROOT / "bench/peers.py", *map(str, arguments)]
-    return subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True, timeout=300).stdout
+    return subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT).stdout
 
 
 def test_peers_are_measured_in_the_same_run():

@@ -14,7 +14,7 @@ ROWS = [re.split(r"\s*\|\s*", line)[1:-1] for line in PAGE.read_text().splitline
 
 
 def marked(test):
-    """Whether a test is expected to fail: by the mark itself, a name for it, or `later`."""
+    """Returns True if a test is expected to fail: marked xfail, directly or through `later` or LATER."""
     return any(re.search(r"\b(later|xfail|LATER)\b", ast.unparse(decorator)) for decorator in test.decorator_list)
 
 

@@ -21,7 +21,7 @@ def test_a_driver_tries_as_often_as_it_is_told_and_finds_nothing(tmp_path, name,
     if name == "ranks" and not mpi.is_available():
         pytest.skip("needs mpirun and a build with MPI")
     command = [sys.executable, ENDURE / f"{name}.py", "--count", str(count), "--json", tmp_path / "result.json", "--work", tmp_path]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=program.TIMEOUT)
     assert shown.returncode == 0, shown.stdout + shown.stderr
     result = json.loads((tmp_path / "result.json").read_text())
     assert result["tried"]["kills" if name == "ranks" else name] == count and result["failures"] == []

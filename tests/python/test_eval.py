@@ -29,7 +29,7 @@ def places(tmp_path_factory):
 
 
 def oracle(model, tokenizer, context):
-    """Logits and targets of every token by transformers: windows side by side over the documents, one after the other."""
+    """Returns logits and targets of every token from transformers, in windows side by side over the joined documents."""
     end = tokenizer.token_to_id(END_OF_TEXT)
     ids = [end]
     for text in DOCUMENTS:
@@ -63,16 +63,3 @@ def test_the_figures_are_those_of_transformers(places, tmp_path, source, options
     written = load_file(tmp_path / "logits.safetensors")
     assert torch.equal(written["targets"], targets)
     torch.testing.assert_close(written["logits"], logits, rtol=1e-4, atol=1e-4)
-
-
-def test_what_cannot_be_is_one_clear_line(places, tmp_path):
-    folder, _, _ = places
-    for arguments, message in [
-        (["hf", "0.txt", "--context", "97"], "--context: expected at most the model's 96 tokens, got 97"),
-        (["hf", "missing.txt"], "missing.txt"),
-        (["hf"], "text is required"),
-        (["hf", "0.txt", "--logits", "no/such/folder.safetensors"], "no/such"),
-        (["hf", "0.txt", "--device", "tpu"], "--device: expected auto, cpu, cuda or cuda:N"),
-    ]:
-        output, errors = run("eval", *arguments, status=2, cwd=folder)
-        assert message in errors and errors.count("\n") == 1 and not output, errors

@@ -1,22 +1,20 @@
 """Safetensors files of prism/io against the `safetensors` package: theirs read by ours, ours by theirs."""
 
+import functools
 import json
 import math
-import os
-import pathlib
 import random
 import re
 import struct
-import subprocess
 
 import pytest
+from program import run_tool
 
 safetensors = pytest.importorskip("safetensors")
 torch = pytest.importorskip("torch")
 from safetensors.torch import load_file, save, save_file  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-TOOL = ROOT / os.environ.get("PRISM_BUILD_DIR", "build/release") / "tests/io/safetensors_tool"
+tool = functools.partial(run_tool, "io/safetensors_tool")
 DTYPES = {
     torch.bool: "BOOL", torch.uint8: "U8", torch.int8: "I8", torch.float8_e5m2: "F8_E5M2", torch.float8_e4m3fn: "F8_E4M3",
     torch.int16: "I16", torch.uint16: "U16", torch.float16: "F16", torch.bfloat16: "BF16", torch.int32: "I32",
@@ -24,17 +22,6 @@ DTYPES = {
     torch.uint64: "U64",
 }  # fmt: skip
 SHAPES = [[], [1], [0], [3], [2, 5], [4, 0, 2], [1, 2, 3, 4]]
-
-
-@pytest.fixture(scope="session")
-def tool():
-    if not TOOL.exists():
-        pytest.fail(f"{TOOL} is missing: build the tests first (make test), or set PRISM_BUILD_DIR")
-
-    def run(*arguments):
-        return subprocess.run([TOOL, *map(str, arguments)], capture_output=True, text=True, timeout=60)
-
-    return run
 
 
 def random_tensors(generator, count):
@@ -62,7 +49,7 @@ def as_dumped(tensors):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_we_read_what_the_package_writes(tool, tmp_path, seed):
+def test_we_read_what_the_package_writes(tmp_path, seed):
     tensors = random_tensors(random.Random(seed), 40)
     metadata = {"format": "pt", "note": 'a "quoted" 名'}
     (tmp_path / "theirs").write_bytes(save(tensors, metadata))
@@ -72,7 +59,7 @@ def test_we_read_what_the_package_writes(tool, tmp_path, seed):
 
 
 def without_hash(data):
-    """The file as it would be without the hash that we add to the metadata."""
+    """Returns the file without the hash that we add to the metadata."""
     end = 8 + struct.unpack("<Q", data[:8])[0]
     header, count = re.subn(rb',"xxh3":"[0-9a-f]{32}"', b"", data[8:end].rstrip(b" "))
     assert count == 1
@@ -81,7 +68,7 @@ def without_hash(data):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_our_files_equal_the_package_s_byte_for_byte(tool, tmp_path, seed):
+def test_our_files_equal_the_package_s_byte_for_byte(tmp_path, seed):
     theirs = save(random_tensors(random.Random(seed), 40), {"format": "pt"})
     (tmp_path / "theirs").write_bytes(theirs)
     result = tool("rewrite", tmp_path / "theirs", tmp_path / "ours")
@@ -89,7 +76,7 @@ def test_our_files_equal_the_package_s_byte_for_byte(tool, tmp_path, seed):
     assert without_hash((tmp_path / "ours").read_bytes()) == theirs
 
 
-def test_the_package_reads_what_we_write(tool, tmp_path):
+def test_the_package_reads_what_we_write(tmp_path):
     tensors = {
         "a.weight": torch.randn(7, 3, generator=torch.Generator().manual_seed(0)),
         "b.half": torch.arange(5).to(torch.bfloat16),
@@ -124,22 +111,24 @@ def mutate(generator, data):
     return bytes(data)
 
 
-def test_what_we_accept_the_package_accepts_with_the_same_content(tool, tmp_path):
+def test_what_we_accept_the_package_accepts_with_the_same_content(tmp_path):
     """Ours is the stricter reader (duplicate keys, unknown fields), so acceptance must imply theirs."""
     generator = random.Random(0)
-    accepted = 0
+    accepted = refused = 0
     for i in range(300):
         data = mutate(generator, save(random_tensors(generator, generator.randint(1, 3)), {"k": "v"}))
         path = tmp_path / str(i)
         path.write_bytes(data)
         result = tool("dump", path)
-        assert result.returncode in (0, 2), result.stderr
         if result.returncode == 0:
             accepted += 1
             theirs = {name: (t["dtype"], list(t["shape"]), bytes(t["data"]).hex()) for name, t in safetensors.deserialize(data)}
             ours = json.loads(result.stdout)["tensors"]
             assert {name: (t["dtype"], t["shape"], t["data"]) for name, t in ours.items()} == theirs
-    assert accepted > 10  # the mutations leave some files valid, or the test shows nothing
+        else:
+            refused += 1
+            assert result.returncode == 2 and result.stderr.startswith(f"{path}: "), result.stderr
+    assert accepted > 10 and refused > 100  # else the mutations show nothing
 
 
 @pytest.mark.parametrize(
@@ -149,7 +138,7 @@ def test_what_we_accept_the_package_accepts_with_the_same_content(tool, tmp_path
         ('{"__metadata__":{"a":"1","a":"2"}}', "twice"),
     ],
 )
-def test_duplicate_keys_which_the_package_accepts_are_refused(tool, tmp_path, header, message):
+def test_duplicate_keys_which_the_package_accepts_are_refused(tmp_path, header, message):
     data = struct.pack("<Q", len(header)) + header.encode()
     safetensors.deserialize(data)
     (tmp_path / "file").write_bytes(data)

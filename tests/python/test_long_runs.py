@@ -8,7 +8,7 @@ import shutil
 import time
 
 import pytest
-from program import json_lines, run, sentences, start, without_timings
+from program import TIMEOUT, json_lines, run, sentences, start, without_timings
 
 STEPS = 24
 
@@ -35,7 +35,7 @@ def weights(folder):
 
 
 def go_back(folder, step):
-    """As the run was after that step's checkpoint."""
+    """Takes the run back to that step's checkpoint."""
     for checkpoint in folder.glob("checkpoints/step-????????"):
         if checkpoint.name > f"step-{step:08d}":
             shutil.rmtree(checkpoint)
@@ -120,7 +120,7 @@ def test_the_page_is_there_and_whole_while_the_run_goes_on(settings, tmp_path):
         time.sleep(0.01)
     assert not (out / "summary.json").exists()
     process.terminate()
-    process.communicate(timeout=60)
+    process.communicate(timeout=TIMEOUT)
     assert "This run is interrupted." in (out / "report.html").read_text()
 
 
@@ -147,6 +147,6 @@ def test_runs_that_share_a_cache_wait_for_each_other(settings, tmp_path):
         process = start(*settings(tmp_path / "run", data__cache=cache, train__steps=3))
         assert process.stderr.readline() == f"waiting for another process to prepare data in {cache}\n"
         (cache / ".preparing").unlink()
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 0, errors
     assert not (cache / ".preparing").exists() and (cache / "train.json").exists()

@@ -75,7 +75,7 @@ def test_logits_of_an_exported_model_in_transformers_are_ours(shape, tmp_path, t
     config.architectures = ["Qwen2ForCausalLM"]
     config.to_json_file(tmp_path / "config.json")
     tool("create", tmp_path / "config.json", tokenizer_file, 7, tmp_path / "fresh")
-    # Fresh weights have zero biases: let transformers make a model with all of it out of ours, and read that again.
+    # Our fresh weights have zero biases, so a model with random biases is converted and compared as well.
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "fresh", dtype=torch.float32)
     assert relative_error(our_logits(tmp_path / "fresh", tokens[1], tmp_path), their_logits(model, tokens[0])) < 1e-5
     save(random_model(**SHAPES[shape]), tokenizer_file, tmp_path / "theirs")
@@ -164,7 +164,7 @@ def test_other_architectures_are_refused_by_name(tmp_path, tokenizer_file, token
     assert '"llama"' in tool("logits", tmp_path / "hf", tokens[1], tmp_path / "none", status=2)
 
 
-# The twin: the formulas of qwen2.h in PyTorch, gradients by autograd. In float64 it is the truth, in float32 the measure.
+# The twin: the formulas of qwen2.h in PyTorch, with gradients by autograd. Its float64 result is the truth; its float32 error is the yardstick.
 
 
 def rope(x, theta):  # (B, heads, T, D)

@@ -3,6 +3,7 @@
 import doctest
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -10,14 +11,14 @@ import prism_optim
 import pytest
 import torch
 from optim_cases import assert_same, set_gradients
+from program import ROOT, TIMEOUT
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = pathlib.Path(prism_optim.__file__).parent
 
 
 def run_python(*arguments, **environment):
     variables = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(PACKAGE.parent), os.environ.get("PYTHONPATH", "")])}
-    return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, timeout=240, cwd=ROOT, env=variables | environment)
+    return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, timeout=TIMEOUT, cwd=ROOT, env=variables | environment)
 
 
 def test_autocast_does_not_reach_into_a_step():
@@ -91,7 +92,7 @@ def test_two_processes_equal_one(tmp_path):
             )
             for rank in range(size)
         ]
-        assert [process.wait(timeout=120) for process in running] == [0] * size
+        assert [process.wait(timeout=TIMEOUT) for process in running] == [0] * size
         return [torch.load(tmp_path / f"out{size}.{rank}") for rank in range(size)]
 
     (one,) = train(1)
@@ -133,12 +134,12 @@ def test_the_plan_of_one_process():
     assert [line.split("  ")[0] for line in lines] == ["matrix", "a.weight", "Every process shapes all its matrices: cost 1.6e+03."]
 
 
-@pytest.mark.parametrize("name", ["base", "mixed", "optimizers", "routing", "spectra"])
+@pytest.mark.parametrize("name", ["optimizers", "routing", "spectra"])
 def test_examples_in_docstrings_run(name):
     module = sys.modules[f"prism_optim.{name}"]
     result = doctest.testmod(module, extraglobs={"torch": torch, **{key: getattr(prism_optim, key) for key in prism_optim.__all__}})
     assert result.failed == 0
-    assert result.attempted > 0 or name in ("base", "mixed")
+    assert result.attempted > 0
 
 
 @pytest.mark.parametrize("page", ["from-adamw.md", "from-muon.md"])
@@ -148,13 +149,18 @@ def test_examples_in_the_documents_run(page):
     assert result.attempted > 0
 
 
-@pytest.mark.parametrize("name", ["plain_loop", "switch_adamw", "hf_trainer", "lightning_module"])
-def test_examples_run(name):
+# The loss that each example must end below.
+EXAMPLES = {"plain_loop": 0.1, "switch_adamw": 0.1, "hf_trainer": 3.0, "lightning_module": 0.1}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_train(name):
     for package in {"hf_trainer": ["transformers", "accelerate"], "lightning_module": ["lightning"]}.get(name, []):
         pytest.importorskip(package)
     result = run_python(f"examples/{name}.py")
     assert result.returncode == 0, result.stderr
-    assert "loss" in result.stdout
+    last = [line for line in result.stdout.splitlines() if "loss" in line][-1]
+    assert float(re.findall(r"(?:loss|->) (\d+\.\d+)", last)[-1]) < EXAMPLES[name], result.stdout
 
 
 def test_the_example_with_several_processes_runs():

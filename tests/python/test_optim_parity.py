@@ -1,15 +1,13 @@
 """prism_optim against torch's optimizers, against the C++ optimizers, and the memory a step takes."""
 
 import json
-import os
-import pathlib
 
 import prism_optim
 import pytest
 import torch
 from optim_cases import CASES, assert_same, every_class, parameters, set_gradients, train, values
+from program import BUILD
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHAPES = [(48, 32), (32, 48), (48, 48)]
 
 
@@ -108,9 +106,8 @@ def test_elementwise_methods_are_torch_s(name, torch_name, options):
 
 @pytest.fixture(scope="session")
 def cpp_train():
-    library = ROOT / os.environ.get("PRISM_BUILD_DIR", "build/release") / "tests/python/libprism_cpp_optimizer.so"
-    if not library.exists():
-        pytest.fail(f"{library} is missing: build the tests first (make test), or set PRISM_BUILD_DIR")
+    library = BUILD / "tests/python/libprism_cpp_optimizer.so"
+    assert library.exists(), f"{library} is missing: build the tests first (make test), or set PRISM_BUILD_DIR"
     torch.ops.load_library(library)
 
     def run(named, steps, name, options):

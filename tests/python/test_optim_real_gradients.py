@@ -9,7 +9,9 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture(scope="module")
 def run():
-    return train("cuda")
+    records, losses = train("cuda")
+    assert len({(r.matrix, r.moment) for r in records}) == len(records) == 2 * 7 * 3  # all matrices of two layers, three times
+    return records, losses
 
 
 @pytest.fixture(scope="module")
@@ -22,13 +24,6 @@ def test_the_model_learns(run):
     _, losses = run
     early, middle, late = (losses[moment] for moment in Setting.moments)
     assert late < middle < early and late < 4, losses  # ln 8192 = 9.0 at the start
-
-
-def test_all_matrices_of_two_layers_are_recorded_at_three_moments(run):
-    records, _ = run
-    assert len({(r.matrix, r.moment) for r in records}) == len(records) == 2 * 7 * 3
-    assert {tuple(r.G.shape) for r in records} == {(512, 512), (128, 512), (1408, 512), (512, 1408)}
-    assert all((r.M != 0).any() for r in records)
 
 
 def test_no_update_has_a_number_that_is_not_finite(accuracies):

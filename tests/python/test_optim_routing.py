@@ -122,7 +122,7 @@ def test_named_parameters_are_routed_as_their_model():
 
 @pytest.mark.parametrize("name", TRANSFORMERS)
 def test_public_architectures_are_routed_as_written_down(name):
-    """What is wrong in a table of tests/python/routing is wrong here: read them. record_routing.py writes them."""
+    """The tables in tests/python/routing are the expectation: read them when they change. record_routing.py writes them."""
     pytest.importorskip("transformers")
     assert prism_optim.routing(transformers_model(name)) == (FOLDER / f"{name}.txt").read_text()
 

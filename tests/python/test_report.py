@@ -2,34 +2,21 @@
 
 import json
 import math
-import os
-import pathlib
 import struct
-import subprocess
 
 import pytest
+from program import run_tool
 
 pytest.importorskip("tensorboard")
 from tensorboard.backend.event_processing import plugin_event_accumulator  # noqa: E402
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader  # noqa: E402
 from tensorboard.compat.proto.event_pb2 import Event  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-TOOL = ROOT / os.environ.get("PRISM_BUILD_DIR", "build/release") / "tests/report/report_tool"
 
-
-@pytest.fixture(scope="session")
-def write():
-    if not TOOL.exists():
-        pytest.fail(f"{TOOL} is missing: build the tests first (make test), or set PRISM_BUILD_DIR")
-
-    def run(folder, first_step, lines):
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        command = [TOOL, "events", folder, str(first_step)]
-        result = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60)
-        assert result.returncode == 0, result.stderr
-
-    return run
+def write(folder, first_step, lines):
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    result = run_tool("report/report_tool", "events", folder, first_step, input=text)
+    assert result.returncode == 0, result.stderr
 
 
 def accumulated(folder):
@@ -47,7 +34,7 @@ def float32(value):
     return struct.unpack("<f", struct.pack("<f", value))[0]
 
 
-def test_scalars_come_back_with_their_steps(write, tmp_path):
+def test_scalars_come_back_with_their_steps(tmp_path):
     losses = {step: 10.0 / step for step in range(1, 301)}
     write(tmp_path, 1, [{"step": s, "scalars": {"train/loss": v, "train/lr": 0.02}} for s, v in losses.items()])
     read = accumulated(tmp_path)
@@ -56,7 +43,7 @@ def test_scalars_come_back_with_their_steps(write, tmp_path):
     assert read.SummaryMetadata("train/loss").plugin_data.plugin_name == "scalars"
 
 
-def test_extreme_values_and_steps_come_back(write, tmp_path):
+def test_extreme_values_and_steps_come_back(tmp_path):
     points = [(0, 0.0), (1, -1e-30), (2**40, 3e38), (2**62, 1e39)]
     write(tmp_path, 0, [{"step": s, "scalars": {"größe/名": v}} for s, v in points] + [{"step": 2**62 + 1, "scalars": {"größe/名": None}}])
     read = scalar_points(accumulated(tmp_path), "größe/名")
@@ -64,7 +51,7 @@ def test_extreme_values_and_steps_come_back(write, tmp_path):
     assert read[-2] == (2**62, math.inf) and math.isnan(read[-1][1])
 
 
-def test_text_comes_back_as_text(write, tmp_path):
+def test_text_comes_back_as_text(tmp_path):
     text = "# Run\n\n| a | b |\n|---|---|\n| 1 | ü 名 |\n" + "x" * 100_000
     write(tmp_path, 0, [{"step": 7, "tag": "config", "text": text}])
     read = accumulated(tmp_path)
@@ -74,7 +61,7 @@ def test_text_comes_back_as_text(write, tmp_path):
     assert read.SummaryMetadata("config").plugin_data.plugin_name == "text"
 
 
-def test_a_resumed_run_replaces_what_came_after_its_first_step(write, tmp_path):
+def test_a_resumed_run_replaces_what_came_after_its_first_step(tmp_path):
     write(tmp_path, 1, [{"step": s, "scalars": {"loss": 1.0, "val": 5.0}} for s in range(1, 101)])
     write(tmp_path, 61, [{"step": s, "scalars": {"loss": 2.0}} for s in range(61, 81)])
     write(tmp_path, 71, [{"step": s, "scalars": {"loss": 3.0}} for s in range(71, 91)])
@@ -85,7 +72,7 @@ def test_a_resumed_run_replaces_what_came_after_its_first_step(write, tmp_path):
 
 
 @pytest.mark.parametrize("cut", [1, 4, 11, 30])
-def test_an_unfinished_record_hides_nothing_before_it_and_nothing_after_resuming(write, tmp_path, cut):
+def test_an_unfinished_record_hides_nothing_before_it_and_nothing_after_resuming(tmp_path, cut):
     write(tmp_path, 1, [{"step": s, "scalars": {"loss": 1.0}} for s in range(1, 11)])
     (file,) = tmp_path.iterdir()
     file.write_bytes(file.read_bytes()[:-cut])
@@ -94,7 +81,7 @@ def test_an_unfinished_record_hides_nothing_before_it_and_nothing_after_resuming
     assert scalar_points(accumulated(tmp_path), "loss")[-2:] == [(9, 1.0), (10, 2.0)]
 
 
-def test_every_field_of_an_event_is_known(write, tmp_path):
+def test_every_field_of_an_event_is_known(tmp_path):
     """The field numbers and types are the schema's: encoding again gives the same bytes, unknown fields aside."""
     write(tmp_path, 3, [{"step": 3, "scalars": {"a": 1.5, "b": 2.5}}, {"step": 4, "tag": "t", "text": "word"}])
     (file,) = tmp_path.iterdir()

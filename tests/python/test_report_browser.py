@@ -3,28 +3,22 @@
 import json
 import math
 import os
-import pathlib
 import re
-import subprocess
 import xml.etree.ElementTree as xml
 
 import chromium
 import pytest
 import report_sample
+from program import run_tool
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-TOOL = ROOT / os.environ.get("PRISM_BUILD_DIR", "build/release") / "tests/report/report_tool"
 FIGURES = ["published-values", "sweep", "seeds", "train-loss", "held-out-loss", "step-time", "memory", "gain", "spectra", "weight-norm"]
 PROGRAM = chromium.find()
 pytestmark = pytest.mark.skipif(PROGRAM is None and not os.environ.get("CI"), reason="no Chromium here: tools/setup.sh test installs it")
 
 
 def write_page(document, folder, name="report"):
-    if not TOOL.exists():
-        pytest.fail(f"{TOOL} is missing: build the tests first (make test), or set PRISM_BUILD_DIR")
     (folder / f"{name}.json").write_text(json.dumps(document))
-    command = [TOOL, "page", folder / f"{name}.json", folder / f"{name}.html"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    result = run_tool("report/report_tool", "page", folder / f"{name}.json", folder / f"{name}.html")
     assert result.returncode == 0, result.stderr
     return folder / f"{name}.html"
 

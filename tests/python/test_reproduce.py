@@ -4,11 +4,10 @@ import json
 import re
 import shutil
 import signal
-import time
 import tomllib
 
 import pytest
-from program import ROOT, run, start
+from program import ROOT, TIMEOUT, run, start, wait_until
 
 TINY = ["model.layers=1", "model.width=16", "model.heads=2", "model.kv_heads=1", "model.mlp=32", "train.steps=60",
         "train.batch=4", "train.context=16", "train.eval_every=20", "train.eval_sequences=8", "schedule.warmup=2",
@@ -109,13 +108,14 @@ def test_results_of_another_machine_are_merged(pool, corpus, tmp_path):
 
 
 def test_an_interrupted_call_goes_on_and_ends_with_the_same_losses(pool, corpus, tmp_path):
-    command = arguments("table2", tmp_path, "--data", corpus, settings=[*TINY, "train.steps=60"])
-    for delay in (2.0, 3.0):
+    command = arguments("table2", tmp_path, "--data", corpus)
+    for ended in (0, 2):  # runs before the one that is interrupted
         process = start(*command)
-        time.sleep(delay)
+        wait_until(lambda: len(results(tmp_path)) >= ended and list(tmp_path.glob("runs/*/metrics.jsonl")), process)
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
-        assert process.returncode in (0, 130)
+        output, errors = process.communicate(timeout=TIMEOUT)
+        assert process.returncode == 128 + signal.SIGINT and "the same command goes on" in output, errors
+        assert ended <= len(results(tmp_path)) < 6
     run(*command)
     losses = {name: (result["summary"]["val_loss"], result["summary"]["final_weights"])
               for name, result in results(tmp_path).items()}
@@ -131,25 +131,20 @@ def test_side_by_side_the_results_are_the_same(pool, corpus, tmp_path):
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-def test_the_time_is_kept(corpus, tmp_path):
-    long = [*TINY, "train.steps=100000"]
-    begin = time.monotonic()
-    output, _ = run(*arguments("table2", tmp_path, "--data", corpus, "--minutes", "0.05", "--epochs", "1e6",
-                                settings=long), timeout=60)
-    assert time.monotonic() - begin < 30
-    assert "out of time" in output
+def test_a_run_that_does_not_fit_into_the_time_is_not_begun(corpus, tmp_path):
+    long = [*TINY, "train.steps=10000000"]
+    output, errors = run(*arguments("table2", tmp_path, "--data", corpus, "--minutes", "0.05", "--epochs", "1e6", settings=long))
+    assert "out of time" in output and re.search(r"needs about \d+ s, but only \d s are left", errors), errors
+    assert results(tmp_path) == {} and not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize(("more", "expected"), [
-    (["--minutes", "-1"], "--minutes: expected 0 or more"),
-    (["--epochs", "0"], "--epochs: expected a number above 0"),
-    (["--merge", "nowhere"], "--merge nowhere: no such file"),
-    (["--set", "train.stesp=3"], "unknown key"),
-])
-def test_wrong_input_is_refused(corpus, tmp_path, more, expected):
-    _, errors = run(*arguments("table2", tmp_path / "pool", "--data", corpus, *more), status=2)
-    assert expected in errors
-    assert not (tmp_path / "pool").exists()
+def test_a_run_that_takes_longer_than_estimated_is_saved_when_the_time_is_over(corpus, tmp_path):
+    """The estimate, 2.6 s of 3, is that of the scale's model; this one is twenty times slower."""
+    slow = [*TINY, "train.steps=600", "model.layers=4", "model.width=256", "model.heads=4", "model.mlp=704"]
+    output, _ = run(*arguments("table2", tmp_path, "--data", corpus, "--minutes", "0.05", "--epochs", "100", settings=slow))
+    assert "out of time" in output and results(tmp_path) == {}
+    (checkpoint,) = tmp_path.glob("runs/*/checkpoints/step-*")
+    assert 0 < int(checkpoint.name[5:]) < 600
 
 
 def test_text_is_not_repeated_unless_allowed(corpus, tmp_path):

@@ -42,7 +42,7 @@ def case(*sizes, **arguments):
 
 def world(rank, size, folder):
     torch.set_num_threads(1)
-    dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=20), dist.group.WORLD)
+    dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=120), dist.group.WORLD)
     results = {}
     for name, function, arguments in CASES[size]:
         try:
@@ -80,7 +80,7 @@ def test_several_processes(results, size, name):
     assert results[size, name] == [(rank, "") for rank in range(size)], "\n".join(error for _, error in results[size, name])
 
 
-# ---- a model with everything that is cut differently
+# ---- a model whose parameters are cut in every way
 
 
 class Net(nn.Module):
@@ -100,7 +100,7 @@ class Net(nn.Module):
 
 
 def filled(model, seed):
-    """The model with random weights of this seed, the same on all processes: gradients, one for each parameter."""
+    """Fills the model with random weights of this seed, the same on all processes."""
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         parameter.data = torch.randn(parameter.shape, generator=generator).to(parameter.dtype)
@@ -116,7 +116,7 @@ def fsdp(model):
 
 
 def distributed(model, mesh, placements):
-    """Replaces every parameter by a DTensor with the placements that this function gives for it."""
+    """Replaces every parameter by a DTensor with placements(parameter)."""
     for module in model.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
             module.register_parameter(name, nn.Parameter(distribute_tensor(parameter.data, mesh, placements(parameter))))
@@ -172,7 +172,7 @@ def optimizer_of(model, options="prism", own=None, comm_dtype=None, **more):
 
 @functools.cache
 def gradients(cut, dtype, step):
-    """The gradients of a step, cut as parameters are, by cutting a model that has them as weights."""
+    """Returns the gradients of a step, cut like the parameters: cuts a model whose weights they are."""
     model = filled(Net().to(dtype), 100 + step)
     if cut:
         cut(model)
@@ -436,7 +436,7 @@ def a_step_skipped_by_one_process_is_skipped_by_all(folder, reason):
 
 @case(2, 3)
 def gradients_that_only_some_processes_have_count_for_all(folder):
-    """A process without the gradient of its shard gives zeros, and a parameter without any rests."""
+    """A process that lacks the gradient of its shard contributes zeros; a parameter without any gradient stays as it is."""
     model, plain = Net(), Net()
     fsdp(model)
     optimizer, reference = optimizer_of(model, "every"), optimizer_of(plain, "every")
@@ -546,7 +546,7 @@ def a_real_backward_pass_trains(folder):
     assert all(p.grad is None and p._local_tensor.grad is None for p in model.parameters())
 
 
-LOADED_BY = {2: 4, 3: 2}  # which world loads what which one saved
+LOADED_BY = {2: 4, 3: 2}  # size of the world that loads: size of the world that saved
 STEPS = {4: 0, 2: 2, 3: 4}
 
 
@@ -583,7 +583,7 @@ def load(model, optimizer, folder):
 
 
 @pytest.fixture
-def one_thread():  # as the processes have: sums depend on the number of threads
+def one_thread():  # like the processes, since sums depend on the number of threads
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

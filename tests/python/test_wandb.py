@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from program import ROOT
+from program import ROOT, TIMEOUT
 
 SCRIPT = ROOT / "tools/wandb_offline.py"
 
@@ -45,7 +45,7 @@ def test_an_offline_run_holds_the_metrics(tmp_path):
     from wandb.proto import wandb_internal_pb2 as protocol
 
     run = make_run(tmp_path / "run")
-    result = subprocess.run([sys.executable, SCRIPT, run], capture_output=True, text=True, check=True, timeout=100)
+    result = subprocess.run([sys.executable, SCRIPT, run], capture_output=True, text=True, check=True, timeout=TIMEOUT)
     folder = pathlib.Path(result.stdout.strip())
     assert folder.parent == run / "wandb" and folder.name.startswith("offline-run-")
     rows = []

@@ -24,7 +24,7 @@ T read_at(std::string_view bytes, size_t offset) {
   return value;
 }
 
-// The events of a file, every length and checksum asserted.
+// Returns the events of a file and checks every length and checksum.
 std::vector<std::string> records(const std::filesystem::path& path) {
   const auto bytes = io::read_file(path);
   const auto masked = [](std::string_view text) { return std::rotr(crc32c(text), 15) + 0xa282ead8u; };
@@ -93,7 +93,8 @@ TEST(EventWriter, NamesEachFileAfterTheOnesAlreadyThere) {
 TEST(EventWriter, SaysWhereItCannotWrite) {
   const TemporaryFolder folder;
   io::write_file_atomically(folder / "file", "x");
-  EXPECT_TRUE(io::contains(io::message_of<Error>([&] { EventWriter(folder / "file", 0); }), "file"));
+  EXPECT_TRUE(
+      io::contains(io::message_of<Error>([&] { EventWriter(folder / "file", 0); }), (folder / "file").string() + ": "));
 }
 
 }  // namespace

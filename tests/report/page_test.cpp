@@ -46,7 +46,7 @@ PageDocument read(const json& document) {
   return io::from_json<PageDocument>(document, "report", io::UnknownKeys::Refused);
 }
 
-// The document that a page holds.
+// Returns the document that a page holds.
 json document_in(const std::string& html) {
   const std::string open = "<script type=\"application/json\" id=\"document\">";
   const auto begin = html.find(open) + open.size();

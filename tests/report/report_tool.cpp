@@ -2,7 +2,7 @@
 //   report_tool events FOLDER FIRST_STEP < LINES   writes an event file; each line is an object with "step" and either
 //                                                  "scalars" (an object of numbers) or "tag" and "text"
 //   report_tool page DOCUMENT.json OUT.html        writes the page of a document
-// Exit status 2 and a message for what is refused.
+// Refused input gives exit status 2 and a message.
 #include <fmt/format.h>
 
 #include <cstdio>

@@ -69,8 +69,7 @@ TEST(LinePlot, MakesEqualRatiosEqualLengthsOnALogAxis) {
 TEST(LinePlot, LeavesOutWhatCannotBeDrawnAndDoesNotBridgeIt) {
   const auto lines =
       lines_of(line_plot({{"", {0, 1, 2, 3, 4}, {1, 1, kNan, 1, 1}}}, {.width = 24, .height = 2, .unicode = false}));
-  const auto row = lines[0] + lines[1];
-  EXPECT_NE(row.find("*  "), std::string::npos);
+  EXPECT_EQ(lines[1], "1 |******         ******");
   EXPECT_EQ(line_plot({{"", {}, {kNan}}}), "no values to plot\n");
   EXPECT_EQ(line_plot({}), "no values to plot\n");
   EXPECT_EQ(line_plot({{"", {}, {-1, 0}}}, {.log_y = true}), "no values to plot\n");

@@ -31,12 +31,7 @@ class Claims : public testing::Test {
     return judge(parse_claim(claim, table_.plan), table_.plan, rows_of(table_, state, pool_, kSetup));
   }
   std::string refusal(const std::string& claim) const {
-    try {
-      parse_claim(claim, table_.plan);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
+    return io::message_of<Error>([&] { parse_claim(claim, table_.plan); });
   }
 
   io::TemporaryFolder folder_;

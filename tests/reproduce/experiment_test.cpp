@@ -2,29 +2,30 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "prism/io/error.h"
 #include "prism/train/config.h"
+#include "tests/io/temporary_folder.h"
 #include "tests/reproduce/helpers.h"
 
 namespace prism::reproduce {
 namespace {
 
-std::string message(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+template <typename Action>
+std::string message(Action&& action) {
+  return io::message_of<Error>(action);
 }
 
 TEST(Experiments, EveryOneCanBePlannedAtEveryScaleItNames) {
   for (const auto& scale : scale_names()) {
+    std::set<std::string> titles;
     for (const auto& experiment : experiments("all", {}, scale)) {
-      EXPECT_FALSE(experiment.title.empty()) << experiment.name;
-      EXPECT_FALSE(experiment.question.empty()) << experiment.name;
-      EXPECT_GT(experiment.plan.total_runs(), 0) << experiment.name;
+      EXPECT_TRUE(titles.insert(experiment.title).second) << scale << ": the title of two: " << experiment.title;
+      EXPECT_GE(experiment.plan.total_runs(), experiment.plan.sweep().size()) << experiment.name;
+      EXPECT_GT(experiment.plan.sweep().size(), 0U) << experiment.name;
     }
+    EXPECT_FALSE(titles.empty()) << scale;
   }
 }
 

@@ -16,7 +16,7 @@ inline std::vector<Experiment> experiments(const std::string& name, const std::v
 
 inline const Setup kSetup = {"recipe", "cpu"};
 
-// A run that fell from 6 to `loss`; infinity: it diverged at step 10.
+// Returns a run whose loss fell from 6 to `loss`, or that diverged at step 10 if `loss` is infinite.
 inline StoredRun stored(const compare::PlannedRun& planned, double loss, double wall_seconds = 30) {
   const bool diverged = !std::isfinite(loss);
   StoredRun run;

@@ -30,8 +30,8 @@ TEST(HiddenMatrices, AreThoseOfTheModel) {
   }
 }
 
-// Of one 512×512 matrix Muon takes 4 + 2 times 512³ a step and the stack 8 + 2; of a wide one on the right, 128×512,
-// both sides of the stack are 256 and 512.
+// For a 512×512 matrix a step of Muon's iteration takes (4 + 2)·512³ operations and one of the stack (8 + 2)·512³. For
+// a wide matrix on the right side, 128×512, the stack is 256×512.
 TEST(LiteralFlop, OfTheStackIsTheSumOverTheMatrices) {
   const auto step = [](double l, double k) { return 4 * l * k * k + 2 * k * k * k; };
   const double muon = 8 * 5 * (2 * step(512, 512) + 2 * step(512, 128) + 2 * step(1408, 512) + step(1408, 512));
@@ -41,7 +41,7 @@ TEST(LiteralFlop, OfTheStackIsTheSumOverTheMatrices) {
   EXPECT_FALSE(literal_flop(settings_of("adamw")).has_value());
 }
 
-// A line of spectra.jsonl whose gains are the law times Jordan's polynomial, plus `error`.
+// Returns a line of spectra.jsonl whose gains are the law times Jordan's polynomial, plus `error`.
 train::SpectraLine line(int64_t step, double error) {
   const Coefficients p("jordan");
   train::SpectraLine line;

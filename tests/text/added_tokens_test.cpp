@@ -9,7 +9,7 @@ namespace {
 
 using Pieces = std::vector<std::string>;
 
-// The pieces, added tokens in brackets.
+// Returns the pieces of the text, with added tokens in brackets.
 Pieces split(std::vector<AddedToken> tokens, std::string_view text, bool specials_are_text = false) {
   Pieces pieces;
   AddedTokenFinder(std::move(tokens))

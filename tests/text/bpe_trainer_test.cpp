@@ -54,7 +54,7 @@ TEST(Trainer, BytesComeFirstAndSpecialTokensLast) {
 }
 
 TEST(Trainer, ATokenThatTwoPairsMakeIsOneToken) {
-  // aaaa… of lengths that leave a rest: "aaa" comes from aa+a and from a+aa.
+  // Runs of a of every length: "aaa" is made from aa+a and from a+aa.
   std::vector<std::string> pieces;
   for (size_t n = 1; n < 60; ++n) pieces.push_back(std::string(n, 'a') + "b");
   TrainerOptions options = small_options(300);

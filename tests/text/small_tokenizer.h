@@ -11,10 +11,11 @@
 #include "prism/io/error.h"
 #include "prism/text/byte_level.h"
 #include "prism/text/tokenizer.h"
+#include "tests/io/temporary_folder.h"
 
 namespace prism::text {
 
-// The 256 bytes, whose id is the byte itself, then one token for each merge, then <|endoftext|>.
+// Returns a tokenizer of the 256 bytes, whose ids are the bytes, a token for each merge, and <|endoftext|>.
 inline TokenizerParts small_parts(const std::vector<std::pair<std::string, std::string>>& merges = {}) {
   TokenizerParts parts;
   for (TokenId byte = 0; byte < 256; ++byte) {
@@ -29,22 +30,12 @@ inline TokenizerParts small_parts(const std::vector<std::pair<std::string, std::
   return parts;
 }
 
-// The message of the prism::Error that `action` throws, or why there is none.
+using io::contains;
+
+// Returns the message of the prism::Error that the action throws.
 template <typename Action>
 std::string refusal(Action&& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  } catch (const std::exception& error) {
-    return std::string("wrong exception type: ") + error.what();
-  }
-  return "nothing was thrown";
-}
-
-inline ::testing::AssertionResult contains(const std::string& text, const std::string& part) {
-  if (text.find(part) != std::string::npos) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << "expected \"" << part << "\" in \"" << text << "\"";
+  return io::message_of<Error>(action);
 }
 
 inline std::string repeat(std::string_view text, size_t times) {
@@ -53,7 +44,7 @@ inline std::string repeat(std::string_view text, size_t times) {
   return result;
 }
 
-// Far above what linear work takes, even with sanitizers, and far below what quadratic work on a megabyte takes.
+// Far more than linear work on a megabyte takes, even with sanitizers, and far less than quadratic work takes.
 inline constexpr double kSecondsForAMegabyte = 30;
 
 template <typename Action>

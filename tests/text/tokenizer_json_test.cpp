@@ -18,30 +18,10 @@ std::string refused(const json& document) {
   return refusal([&] { Tokenizer::from_json(document.dump(), "file"); });
 }
 
-// A folder for one test, removed with everything in it.
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "prism-text-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a temporary folder");
-    path_ = name;
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path write(const std::string& name, const std::string& text) const {
-    std::ofstream(path_ / name) << text;
-    return path_ / name;
-  }
-
- private:
-  std::filesystem::path path_;
-};
+std::filesystem::path write(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream(path) << text;
+  return path;
+}
 
 TEST(TokenizerJson, WritingAndReadingKeepsEverything) {
   TokenizerParts parts = small_parts({{"a", "b"}, {"\"", "\\"}, {"\n", "\x01"}});
@@ -188,7 +168,7 @@ TEST(TokenizerJson, RefusesDeepNestingAndOtherValuesThanAnObject) {
 }
 
 TEST(TokenizerFiles, AFileAndAFolderWithItAreTheSame) {
-  const Folder folder;
+  const io::TemporaryFolder folder;
   const Tokenizer tokenizer(small_parts({{"a", "b"}}));
   tokenizer.save(folder.path() / "tokenizer.json");
   EXPECT_EQ(Tokenizer::load(folder.path()).hash(), tokenizer.hash());
@@ -196,9 +176,9 @@ TEST(TokenizerFiles, AFileAndAFolderWithItAreTheSame) {
 }
 
 TEST(TokenizerFiles, AVocabularyAndMergesMakeATokenizer) {
-  const Folder folder;
-  const auto vocabulary = folder.write("vocab.json", small_json()["model"]["vocab"].dump());
-  const auto merges = folder.write("merges.txt", "#version: 0.2\r\na b\r\n");
+  const io::TemporaryFolder folder;
+  const auto vocabulary = write(folder / "vocab.json", small_json()["model"]["vocab"].dump());
+  const auto merges = write(folder / "merges.txt", "#version: 0.2\r\na b\r\n");
   const Tokenizer tokenizer = Tokenizer::load(folder.path());
   EXPECT_EQ(tokenizer.encode("ab<|im_end|>"), (Ids{256, 259}));
   EXPECT_EQ(tokenizer.end_of_text(), 257u);
@@ -207,12 +187,12 @@ TEST(TokenizerFiles, AVocabularyAndMergesMakeATokenizer) {
 }
 
 TEST(TokenizerFiles, MessagesNameTheFileAndTheLine) {
-  const Folder folder;
-  EXPECT_TRUE(contains(refusal([&] { Tokenizer::load(folder.path() / "none.json"); }), "none.json"));
+  const io::TemporaryFolder folder;
+  EXPECT_TRUE(contains(refusal([&] { Tokenizer::load(folder / "none.json"); }), "none.json: cannot open: No such"));
   EXPECT_TRUE(contains(refusal([&] { Tokenizer::load(folder.path()); }), "expected a tokenizer.json, or vocab.json"));
-  folder.write("vocab.json", small_json()["model"]["vocab"].dump());
+  write(folder / "vocab.json", small_json()["model"]["vocab"].dump());
   EXPECT_TRUE(contains(refusal([&] { Tokenizer::load(folder.path()); }), "merges.txt"));
-  folder.write("merges.txt", "a b\n\n");
+  write(folder / "merges.txt", "a b\n\n");
   EXPECT_TRUE(contains(refusal([&] { Tokenizer::load(folder.path()); }), "merges.txt:2: expected two tokens"));
 }
 

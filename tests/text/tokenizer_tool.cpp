@@ -1,5 +1,5 @@
-// The library behind a pipe, for tests against other implementations. Standard input is a sequence of records, each a
-// little-endian uint32 length and that many bytes; standard output one record for each, unless said otherwise.
+// Runs prism/text behind a pipe, for tests against other implementations. Standard input is a sequence of records, each
+// a little-endian uint32 length and that many bytes. Each is answered by one record on standard output, unless noted.
 //   tokenizer_tool encode FILE            texts → ids, uint32 each
 //   tokenizer_tool encode-as-text FILE    the same with special tokens as plain text
 //   tokenizer_tool decode FILE            ids → text
@@ -8,12 +8,11 @@
 //   tokenizer_tool split qwen2|gpt2       texts → lengths of the words, uint32 each
 //   tokenizer_tool properties             no input; 0x110000 bytes of CodePointProperty bits
 //   tokenizer_tool convert FILE OUT       no input; reads a tokenizer and writes it again
-//   tokenizer_tool train OUT JSON         texts → a tokenizer.json at OUT; options: vocabulary, least_count, threads,
-//                                         special_tokens, pre_split, normalizer, word_memory, allow_fewer; prints
-//                                         statistics
-//   tokenizer_tool time FILE ROUNDS       texts → for each round of encoding them all, processor seconds and number of
-//   ids
-// FILE is what Tokenizer::load takes, or VOCAB.json,MERGES.txt. Exit status 2 and a message for what is refused.
+//   tokenizer_tool train OUT JSON         texts → a tokenizer.json at OUT; prints statistics; options: vocabulary,
+//                                         least_count, threads, special_tokens, pre_split, normalizer, word_memory,
+//                                         allow_fewer
+//   tokenizer_tool time FILE ROUNDS       texts → processor seconds and number of ids for each round of encoding all
+// FILE is what Tokenizer::load takes, or VOCAB.json,MERGES.txt. Refused input gives exit status 2 and a message.
 #include <fmt/format.h>
 
 #include <cstdio>

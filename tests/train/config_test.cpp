@@ -101,7 +101,7 @@ TEST(TrainConfig, KeepsTheRateOfTheRestWhenItIsWrittenAndReadBack) {
     again.read_toml(config.to_toml(), "written");
     EXPECT_DOUBLE_EQ(train::optimizer_options(again).rest->lr(), rate) << setting;
   }
-  // A file from before there was a ratio holds the number alone, and a run begun with it goes on.
+  // A file from before the ratio existed holds only the number; a run that began with it goes on.
   auto before = with({"optimizer.aux_lr=0.005"}), now = with({"data.path=x", "run.out=y"});
   train::resolve(now, 500);
   EXPECT_EQ(before.value("optimizer.aux_lr"), now.value("optimizer.aux_lr"));
@@ -135,7 +135,7 @@ TEST(TrainConfig, RefusesAnOptionTheOptimizerDoesNotHave) {
       << message;
 }
 
-TEST(TrainConfig, NamesWhatCannotBe) {
+TEST(TrainConfig, SaysWhatIsWrongWithImpossibleValues) {
   const std::pair<std::vector<std::string>, const char*> cases[] = {
       {{"data.path=x", "train.batch=6", "train.accumulate=4"}, "expected a divisor of train.batch = 6, got 4"},
       {{"data.path=x", "optimizer.momentum=1.5"}, "momentum"},

@@ -24,7 +24,7 @@ uint64_t bytes_below(const fs::path& folder) {
 
 TEST(TimeLeft, CountsEvaluationsSpectraAndCheckpointsToCome) {
   const SmallRun small;
-  // 12 steps, an evaluation after 4, 8 and 12, spectra after 5 and 10, a checkpoint after 8 and the last.
+  // 12 steps: evaluations after 4, 8 and 12, spectra after 5 and 10, checkpoints after 8 and 12.
   const auto config = small.config({"metrics.spectra_every=5", "checkpoint.every=8"});
   train::TimeLeft left(config, 7);
   left.add_step(3, 1);

@@ -1,8 +1,8 @@
-// NaN and infinity at every parameter, forward and backward, at random steps: the step changes nothing, its record
-// names the culprit, and once the fault is gone training goes on as if it had never been. A fault in a weight makes the
-// output of its layer not finite; one in the backward pass comes from a hook that multiplies the gradient by a number
-// on the device, which is 1 but for the fault, so that a captured step has it too. Repeat with other places and steps:
-// test_train --gtest_filter='*Injection*' --gtest_repeat=20
+// Injects NaN and infinity into every parameter, forward and backward, at random steps. The step must change nothing,
+// its record must name the culprit, and once the fault is gone training must go on as if it had never happened. A fault
+// in a weight makes the output of its layer non-finite. A fault in the backward pass comes from a hook that multiplies
+// the gradient by a number on the device, 1 except during the fault, so that a captured step sees it too. To repeat
+// with other places and steps: test_train --gtest_filter='*Injection*' --gtest_repeat=20
 
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
@@ -14,6 +14,7 @@
 
 #include "prism/train/trainer.h"
 #include "tests/train/helpers.h"
+#include "tests/train/weights.h"
 
 using namespace prism;
 using train::Trainer;
@@ -37,22 +38,6 @@ std::vector<Fault> all_faults(size_t parameters, std::mt19937& generator) {
   return faults;
 }
 
-std::vector<at::Tensor> as_bytes(const Trainer& trainer) {  // NaN is equal to nothing; bytes are
-  std::vector<at::Tensor> list;
-  const auto add = [&](const at::Tensor& tensor) {
-    list.push_back(tensor.detach().clone().reshape({-1}).view(at::kByte));
-  };
-  for (const auto& [name, tensor] : trainer.model().named_parameters()) add(tensor);
-  for (const auto& [name, tensor] : trainer.optimizer().snapshot().tensors) {
-    if (name.starts_with("state.")) add(tensor);  // and not the number of skipped steps
-  }
-  return list;
-}
-
-bool is_same(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
-  return std::ranges::equal(a, b, [](const at::Tensor& x, const at::Tensor& y) { return x.equal(y); });
-}
-
 class Injection : public testing::Test {
  protected:
   explicit Injection(at::Device device = at::kCPU) : device_(device) {}
@@ -72,22 +57,22 @@ class Injection : public testing::Test {
     }
   }
 
-  // Runs a step with the fault and takes it away again.
+  // Runs a step with the fault and removes the fault again.
   static void expect_skipped(Trainer& trainer, int64_t step, const Fault& fault, const at::Tensor& factor,
                              std::mt19937& generator) {
     const auto& [name, parameter] = trainer.model().named_parameters()[fault.parameter];
     const at::Tensor weight = parameter.detach(), good = weight.clone();
     if (!fault.forward) {
       factor.fill_(fault.value);
-    } else if (name.find("embed_tokens") != std::string::npos) {  // of one token, perhaps none of the batch
+    } else if (name.find("embed_tokens") != std::string::npos) {  // the batch may lack the token of a single row
       weight.fill_(fault.value);
     } else {
       weight.view(-1)[static_cast<int64_t>(generator() % static_cast<size_t>(weight.numel()))].fill_(fault.value);
     }
-    const auto before = as_bytes(trainer);
+    const auto before = weights_and_state(trainer);
     const auto record = trainer.step(step);
     EXPECT_TRUE(record.skipped) << name << " " << fault.value << " at step " << step;
-    EXPECT_TRUE(is_same(before, as_bytes(trainer))) << name << " " << fault.value << " at step " << step;
+    EXPECT_TRUE(is_same(before, weights_and_state(trainer))) << name << " " << fault.value << " at step " << step;
     const auto module = name.substr(0, name.rfind('.'));  // without ".weight" or ".bias"
     const auto culprit = fault.forward ? module + ", sequence " : "the gradient of " + name;
     EXPECT_TRUE(record.culprit.starts_with(culprit)) << record.culprit << ", expected " << culprit;
@@ -113,7 +98,7 @@ class Injection : public testing::Test {
     }
     both();
     EXPECT_EQ(hurt.is_graph(), graph);
-    EXPECT_TRUE(is_same(as_bytes(hurt), as_bytes(straight)));
+    EXPECT_TRUE(is_same(weights_and_state(hurt), weights_and_state(straight)));
   }
 
   at::Device device_;

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-// What the first version wrote, which knew less of the machine and of memory.
+// Returns a summary as the first version wrote it, with fewer facts about machine and memory.
 json old_summary() {
   return {
       {"status", "interrupted"},

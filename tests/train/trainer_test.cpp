@@ -10,6 +10,7 @@
 #include "prism/optim/spectral.h"
 #include "prism/train/checkpoint.h"
 #include "tests/train/helpers.h"
+#include "tests/train/weights.h"
 
 using namespace prism;
 using train::Trainer;
@@ -23,21 +24,6 @@ io::Config completed(io::Config config, const train::Dataset& dataset) {
 
 Trainer make_trainer(const io::Config& config, const train::Dataset& dataset) {
   return {config, dataset, model::Qwen2(train::model_config(config, dataset.tokenizer.size()), 1)};
-}
-
-std::vector<at::Tensor> copies(const Trainer& trainer) {
-  std::vector<at::Tensor> list;
-  for (const auto& [name, tensor] : trainer.model().named_parameters()) list.push_back(tensor.detach().clone());
-  for (const auto& [name, tensor] : trainer.optimizer().snapshot().tensors) {
-    if (name.starts_with("state.")) list.push_back(tensor.clone());  // and not the number of skipped steps
-  }
-  return list;
-}
-
-bool all_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
-  bool equal = a.size() == b.size();
-  for (size_t i = 0; equal && i < a.size(); ++i) equal = a[i].equal(b[i]);
-  return equal;
 }
 
 }  // namespace
@@ -58,7 +44,7 @@ TEST_F(TrainerTest, FollowsTheScheduleForBothRates) {
   EXPECT_DOUBLE_EQ(trainer.step(12).lr, 0.01);
 }
 
-// Joint norms over the layers, from copies in float64.
+// Compares with norms over all layers, computed from copies in float64.
 TEST_F(TrainerTest, RecordsTheNormsOfEachTypeOfMatrices) {
   const std::map<std::string, std::string> cases = {{"prism", "optimizer.gamma=0.5"},
                                                     {"muon", "optimizer.bias_correction=true"},
@@ -87,7 +73,7 @@ TEST_F(TrainerTest, RecordsTheNormsOfEachTypeOfMatrices) {
       };
       add("G", G);
       add("W", W);
-      // The update from the rule itself, on the state before the step.
+      // The rule's own update, from the state before the step.
       State state;
       for (const auto& field : options->fields(W.sizes()))
         state.add(field.name, before.at("state." + key + "." + field.name).clone().unsqueeze(0));
@@ -127,29 +113,17 @@ TEST_F(TrainerTest, RecordsNoNormsOfASkippedStepOrWithoutTheKey) {
 TEST_F(TrainerTest, AStepThatIsNotFiniteChangesNothingAndNamesTheOperation) {
   auto trainer = make_trainer(completed(small_.config(), dataset_), dataset_);
   trainer.step(1);
-  auto weight = trainer.model().named_parameters()[5].second;
-  const auto name = trainer.model().named_parameters()[5].first;
-  const auto good = weight.detach().clone();
-  {
-    const at::NoGradGuard no_grad;
-    weight.view(-1)[3].fill_(std::numeric_limits<float>::quiet_NaN());
-  }
-  const auto before = copies(trainer);
+  const auto weight = trainer.model().named_parameters()[5].second.detach();  // model.layers.0.self_attn.q_proj.bias
+  const auto good = weight.clone();
+  weight.view(-1)[3].fill_(std::numeric_limits<float>::quiet_NaN());
+  const auto before = weights_and_state(trainer);
   const auto record = trainer.step(2);
   EXPECT_TRUE(record.skipped);
-  EXPECT_EQ(name, "model.layers.0.self_attn.q_proj.bias");
   EXPECT_EQ(record.culprit, "model.layers.0.self_attn.q_proj, sequence 1");
-  {
-    const at::NoGradGuard no_grad;
-    weight.nan_to_num_(0);
-    for (const auto& tensor : before) tensor.nan_to_num_(0);
-  }
-  EXPECT_TRUE(all_equal(before, copies(trainer)));
-  {
-    const at::NoGradGuard no_grad;
-    weight.copy_(good);
-  }
+  EXPECT_TRUE(is_same(before, weights_and_state(trainer)));
+  weight.copy_(good);
   EXPECT_FALSE(trainer.step(2).skipped);
+  EXPECT_FALSE(is_same(before, weights_and_state(trainer)));
 }
 
 TEST_F(TrainerTest, NamesTheOperationOfEveryWeightThatIsNotFinite) {
@@ -196,7 +170,8 @@ TEST_F(TrainerTest, NamesAnActivationThatOverflows) {
   EXPECT_EQ(trainer.step(1).culprit, "model.layers.1.mlp.act_fn, sequence 1");
 }
 
-// Forward all is finite, for the values are 0: n = 1e37, v = 0 · n and Wo v = 0. Backward dWv = dvᵀ n overflows.
+// The forward pass is finite, since the values are 0: n = 1e37, v = 0 · n and Wo v = 0. In the backward pass
+// dWv = dvᵀ n overflows.
 TEST_F(TrainerTest, NamesTheFirstGradientOfAFaultInTheBackwardPassAlone) {
   auto trainer = make_trainer(completed(small_.config(), dataset_), dataset_);
   {
@@ -237,7 +212,7 @@ TEST_F(TrainerTest, GoesOnFromACheckpointBitForBit) {
     EXPECT_EQ(left.grad_norm, right.grad_norm);
     EXPECT_EQ(left.batch, right.batch);
   }
-  EXPECT_TRUE(all_equal(copies(straight), copies(resumed)));
+  EXPECT_TRUE(is_same(weights_and_state(straight), weights_and_state(resumed)));
 }
 
 TEST_F(TrainerTest, ClipsTheGradientToTheNormThatIsAsked) {

@@ -1,4 +1,4 @@
-// Every documented value of every key works, and none is accepted and ignored.
+// Checks that every documented value of every key works and that no value is accepted and ignored.
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ namespace {
 
 using Settings = std::vector<std::string>;
 
-// What a key needs around it to have an effect, or its smallest value to be possible.
+// Returns the other settings that a key needs to have an effect, or that make its smallest value possible.
 Settings context_of(const std::string& key) {
   static const std::map<std::string, Settings> contexts = {
       {"model.width", {"model.heads=1", "model.kv_heads=1", "model.head_dim=2"}},
@@ -41,7 +41,7 @@ Settings context_of(const std::string& key) {
   return settings;
 }
 
-// The words, the truth values and the ends of the range that the documents name; for an open end a value inside it.
+// Returns the words, truth values and ends of the range that the documentation names; for an open end a value inside.
 std::vector<json> documented_values(const io::ConfigKey& key) {
   const auto text = key.expected();
   std::vector<json> values;
@@ -65,7 +65,7 @@ bool is_walked(const std::string& key) {
 
 class Values : public testing::Test {
  protected:
-  // Three steps with these settings; how the configuration was written in the end, or the message.
+  // Trains three steps with these settings. Returns "" and the resolved configuration, or the message of the failure.
   std::string outcome(const Settings& settings, io::Config* resolved = nullptr) {
     const auto folder = small_.folder.path() / ("run" + std::to_string(count_++));
     Settings all = {"train.steps=3", "schedule.warmup=1", "train.eval_every=0"};

@@ -40,7 +40,7 @@ class Points:
         self._replace(lambda name, tensor, is_state: tensor[keep])
 
     def reset_opacity(self):
-        """A fresh tensor of the same shape, with its state set to zero."""
+        """Replaces the opacity by a fresh tensor of the same shape and sets its state to zero."""
         (group,) = (group for group in self.optimizer.param_groups if group["name"] == "opacity")
         state = self.optimizer.state.pop(group["params"][0])
         state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(state["exp_avg"]), torch.zeros_like(state["exp_avg_sq"])

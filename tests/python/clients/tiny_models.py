@@ -42,7 +42,7 @@ def tiny_gpt(seed=0):
 
 
 def counting(rows, seed=0, length=13, vocabulary=32):
-    """Rows that count on from a random start."""
+    """Returns rows that count up from a random start."""
     generator = torch.Generator().manual_seed(seed)
     return (torch.randint(vocabulary, (rows, 1), generator=generator) + torch.arange(length)) % vocabulary
 
