@@ -341,6 +341,18 @@ def shared_and_replicated_state_load_into_each_other(folder):
 
 
 @case(2)
+def one_process_saves_alone_if_owners_keep_nothing(folder):
+    """As transformers' Trainer saves under DistributedDataParallel."""
+    for options in ("instant", "muon"):
+        model, plain = Net(), Net()
+        optimizer, reference = optimizer_of(model, options, own=dist.group.WORLD), optimizer_of(plain, options)
+        train(model, optimizer, 2)
+        train(plain, reference, 2)
+        if dist.get_rank() == 0:
+            assert_equal(model, optimizer, plain, reference)
+
+
+@case(2)
 def matrices_added_later_find_owners(folder):
     model, plain = Net(), Net()
     optimizers = []
