@@ -37,10 +37,10 @@ bench::Rates rates_of(const ScalingOptions& options) {
     line.clear();
     fmt::print("rates of {}", bench::device_name(device));
   }
-  fmt::print(": {} TFLOP/s with 1, 2, 3, 8 matrices, {} GB/s; link {:g} GB/s, {:g} µs\n",
-             fmt::format("{}, {}, {}, {}", in_rate(rates.flops[0] / 1e12), in_rate(rates.flops[1] / 1e12),
-                         in_rate(rates.flops[2] / 1e12), in_rate(rates.flops[3] / 1e12)),
-             in_rate(rates.bytes_per_s / 1e9), options.link, options.latency);
+  fmt::print(
+      ": {:.3g}, {:.3g}, {:.3g}, {:.3g} TFLOP/s with 1, 2, 3, 8 matrices, {:.3g} GB/s; link {:g} GB/s, {:g} µs\n",
+      rates.flops[0] / 1e12, rates.flops[1] / 1e12, rates.flops[2] / 1e12, rates.flops[3] / 1e12,
+      rates.bytes_per_s / 1e9, options.link, options.latency);
   return rates;
 }
 
