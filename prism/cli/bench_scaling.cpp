@@ -86,7 +86,7 @@ Action attach(CLI::App& app) {
   add_real(app, "--link", options->link, "GB/s out of each process", 1e-3, 1e6);
   add_real(app, "--latency", options->latency, "µs of one message", 0, 1e6);
   app.add_option("--tflops", options->tflops,
-                 "Rates with 1, 2, 3 and 8 matrices, of a device that was\nmeasured elsewhere")
+                 "Rates with 1, 2, 3 and 8 matrices, of a device that\nwas measured elsewhere")
       ->type_name("NUMBER")
       ->delimiter(',')
       ->expected(4)

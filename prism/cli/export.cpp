@@ -41,7 +41,7 @@ Action attach(CLI::App& app) {
 Command export_command() {
   return {"export", "Write a trained model as a Hugging Face folder",
           "prism export runs/a --out hf/ --dtype bfloat16\n"
-          "python -c \"from transformers import AutoModel; AutoModel.from_pretrained('hf')\"",
+          "python -c \"from transformers import AutoModel as M; M.from_pretrained('hf')\"",
           attach};
 }
 

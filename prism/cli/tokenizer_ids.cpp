@@ -123,7 +123,7 @@ Action attach_encode(CLI::App& app) {
   add_choice<IdFormat>(
       app, "--format", options->format,
       {{"text", IdFormat::Text}, {"json", IdFormat::Json}, {"binary", IdFormat::Binary}},
-      "Ids separated by blanks, a JSON list, or the format\nof token shards: little-endian, 2 bytes per id if the\n"
+      "Ids separated by blanks, a JSON list, or the format\nof token shards: little-endian, 2 bytes an id if the\n"
       "vocabulary has at most 65,536 tokens, else 4");
   add_choice<text::SpecialTokens>(
       app, "--specials", options->specials,
