@@ -38,8 +38,8 @@ std::string shards_of(const data::Identity& identity) {
 
 void print_built(const data::Identity& identity) {
   const auto bytes = static_cast<double>(identity.text_bytes);
-  fmt::print("  {:<6} {} tokens in {}, {} documents, {} of text\n", identity.split, grouped(identity.tokens),
-             shards_of(identity), grouped(identity.documents), in_bytes(bytes));
+  fmt::print("  {:<6} {} tokens in {}, {}, {} of text\n", identity.split, grouped(identity.tokens), shards_of(identity),
+             io::counted(identity.documents, "document"), in_bytes(bytes));
 }
 
 int build(const BuildOptions& options) {
@@ -120,7 +120,7 @@ void print_split(const data::Shards& shards, const std::optional<text::Tokenizer
   const data::Identity& identity = shards.identity();
   const auto bytes = static_cast<double>(identity.text_bytes);
   print_row(identity.split, fmt::format("{} tokens in {}", grouped(identity.tokens), shards_of(identity)));
-  print_row("", fmt::format("{} documents, {} of text, {:.2f} bytes per token", grouped(identity.documents),
+  print_row("", fmt::format("{}, {} of text, {:.2f} bytes per token", io::counted(identity.documents, "document"),
                             in_bytes(bytes), bytes / static_cast<double>(identity.tokens)));
   if (!tokenizer) return;
   std::vector<int64_t> first(static_cast<size_t>(std::min(kShown, identity.tokens)));

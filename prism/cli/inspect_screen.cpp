@@ -31,7 +31,7 @@ std::string short_name(std::string name) {
 }
 
 std::string three_quantiles(const std::vector<double>& values) {
-  return fmt::format("{:8.3g} {:8.3g} {:8.3g}", quantile(values, 0.1), quantile(values, 0.5), quantile(values, 0.9));
+  return fmt::format("{:8.2g}{:8.2g}{:8.2g}", quantile(values, 0.1), quantile(values, 0.5), quantile(values, 0.9));
 }
 
 std::string number_text(const std::optional<double>& value) { return fmt::format("{:.4g}", value.value_or(NAN)); }
@@ -77,18 +77,18 @@ std::string course_plot(const std::vector<train::SpectraLine>& spectra, const Te
   return "\n" + report::line_plot({snr, gain}, plot_options(terminal, "step", ""));
 }
 
-std::string spectra_table(const std::vector<train::SpectraLine>& lines) {
+std::string spectra_table(const std::vector<train::SpectraLine>& lines, const Terminal& terminal) {
   report::TextTable table({{"matrix"},
-                           {"SNR 10 %     50 %     90 %", Align::Right},
-                           {"gain 10 %     50 %     90 %", Align::Right},
-                           {"SNR by direction"},
-                           {"‖W‖", Align::Right},
-                           {"‖O‖", Align::Right}});
+                           {"SNR 10 %    50 %    90 %", Align::Right},
+                           {"gain 10 %    50 %    90 %", Align::Right},
+                           {"SNR by direction", Align::Left, 1},
+                           {"‖W‖", Align::Right, 2},
+                           {"‖O‖", Align::Right, 3}});
   for (const auto& line : lines) {
     table.row({short_name(line.matrix), three_quantiles(line.snr), three_quantiles(line.gain),
                report::spark_line(line.snr, 16), number_text(line.weight_norm), number_text(line.update_norm)});
   }
-  return table.text();
+  return table.text(report::locale_is_utf8(), terminal.width);
 }
 
 const train::SpectraLine* find_matrix(const std::vector<train::SpectraLine>& lines, const std::string& part) {
@@ -149,17 +149,17 @@ std::string screen_of(const RunView& view, const std::string& matrix, const Term
   const auto record = last_record(view.spectra);
   text += course_plot(view.spectra, terminal);
   if (!matrix.empty()) return text + matrix_plots(record, matrix, terminal);
-  return text + fmt::format("\nspectra at step {}\n{}", record.front().step, spectra_table(record));
+  return text + fmt::format("\nspectra at step {}\n{}", record.front().step, spectra_table(record, terminal));
 }
 
 std::string screen_of(const CheckpointView& view, const std::string& matrix, const Terminal& terminal) {
   report::TextTable table({{"matrix"},
-                           {"shape", Align::Right},
+                           {"shape", Align::Right, 3},
                            {"weights σ max  min", Align::Right},
-                           {"stable rank", Align::Right},
+                           {"stable rank", Align::Right, 2},
                            {"spectrum"},
-                           {"momentum σ max  min", Align::Right},
-                           {"spectrum"}});
+                           {"momentum σ max  min", Align::Right, 1},
+                           {"spectrum", Align::Left, 4}});
   std::string plots;
   for (const auto& m : view.matrices) {
     table.row({short_name(m.name), fmt::format("{} × {}", m.shape[0], m.shape[1]), extremes_text(m.weight),
@@ -172,8 +172,9 @@ std::string screen_of(const CheckpointView& view, const std::string& matrix, con
                         report::line_plot({{"weights", {}, m.weight}, {"momentum", {}, m.momentum}}, options));
   }
   if (!matrix.empty() && plots.empty()) refuse_matrix(matrix, view.matrices.empty() ? "" : view.matrices.front().name);
-  auto text = fmt::format("{}  step {}\n\n{}{}", view.path, view.step, table.text(), plots);
-  if (!view.spectra.empty()) text += "\nwith the gradient of one batch\n" + spectra_table(view.spectra);
+  auto text = fmt::format("{}  step {}\n\n{}{}", view.path, view.step,
+                          table.text(report::locale_is_utf8(), terminal.width), plots);
+  if (!view.spectra.empty()) text += "\nwith the gradient of one batch\n" + spectra_table(view.spectra, terminal);
   if (!view.spectra.empty() && !matrix.empty()) text += matrix_plots(view.spectra, matrix, terminal);
   return text;
 }

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kPrefix = "step-";
-constexpr std::string_view kTemporary = ".tmp-";
+constexpr std::string_view kUnfinished = ".tmp-";
 
 struct Candidate {
   fs::path path;
@@ -32,7 +32,7 @@ struct Candidate {
 // Recognizes "step-00001000" and "step-00001000.tmp-77"; ignores anything else in the parent.
 std::optional<Candidate> as_candidate(const fs::directory_entry& entry) {
   const auto name = entry.path().filename().string();
-  const auto stem = name.substr(0, name.find(kTemporary));
+  const auto stem = name.substr(0, name.find(kUnfinished));
   if (!entry.is_directory() || !stem.starts_with(kPrefix)) return std::nullopt;
   int64_t step = 0;
   const char *begin = stem.data() + kPrefix.size(), *end = stem.data() + stem.size();
@@ -68,7 +68,7 @@ std::string fault_of(const Candidate& candidate) {
 // Renames the folder first, so that a half-removed one does not look like a checkpoint.
 void remove_checkpoint(const fs::path& path) {
   auto doomed = path;
-  doomed += fmt::format("{}{}", kTemporary, ::getpid());
+  doomed += fmt::format("{}{}", kUnfinished, ::getpid());
   fs::remove_all(doomed);
   move_path(path, doomed);
   fs::remove_all(doomed);
@@ -88,7 +88,7 @@ CheckpointWriter::CheckpointWriter(const fs::path& parent, int64_t step)
     if (old.temporary && is_abandoned(old.path)) fs::remove_all(old.path, error);
   }
   temporary_ = target_;
-  temporary_ += fmt::format("{}{}", kTemporary, ::getpid());
+  temporary_ += fmt::format("{}{}", kUnfinished, ::getpid());
   if (::mkdir(temporary_.c_str(), 0777) != 0) throw_system_error("create", temporary_, errno);
   owns_temporary_ = true;
   lock_ = FileDescriptor(temporary_, O_RDONLY | O_DIRECTORY);

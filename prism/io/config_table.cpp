@@ -26,6 +26,8 @@ std::string in_markdown(std::string_view text) {
   return cell;
 }
 
+constexpr double kMostWeight = 1e6;  // the windows of an epoch are counted in 64 bits
+
 std::optional<json> accept_weighted_path(const json& value) {
   if (value.is_string()) return value;
   if (!value.is_object() || !value.contains("path") || !value["path"].is_string()) return std::nullopt;
@@ -33,7 +35,7 @@ std::optional<json> accept_weighted_path(const json& value) {
   const auto weight = value.find("weight");
   if (value.size() != 2 || weight == value.end() || !weight->is_number()) return std::nullopt;
   const auto number = weight->get<double>();
-  if (!std::isfinite(number) || number <= 0) return std::nullopt;
+  if (!(number > 0 && number <= kMostWeight)) return std::nullopt;
   return number == 1 ? value["path"] : json{{"path", value["path"]}, {"weight", number}};
 }
 
@@ -122,9 +124,9 @@ ConfigKey ConfigKey::or_word(std::string word) && {
 
 std::string ConfigKey::expected() const {
   static constexpr const char* kOne[] = {"an integer", "a real number", "true or false", "a string",
-                                         "a path, or {path = \"…\", weight = …} with a weight > 0"};
+                                         "a path, or {path = \"…\", weight = …} with a weight > 0 and ≤ 1e6"};
   static constexpr const char* kMany[] = {"integers", "real numbers", "true or false", "strings",
-                                          "paths, or {path = \"…\", weight = …} with a weight > 0"};
+                                          "paths, or {path = \"…\", weight = …} with a weight > 0 and ≤ 1e6"};
   const auto kind = static_cast<size_t>(kind_);
   std::string text = depth_ == 0 ? kOne[kind] : kMany[kind];
   if (!choices_.empty()) text = fmt::format("one of \"{}\"", fmt::join(choices_, "\", \""));

@@ -34,6 +34,20 @@ std::vector<std::pair<const char*, int64_t*>> sizes_of(model::ModelConfig& model
           {"model.kv_heads", &model.kv_heads}, {"model.head_dim", &model.head_dim}, {"model.mlp", &model.mlp}};
 }
 
+// Throws prism::Error where ModelConfig::check would, with the key.
+void check_sizes(const Config& config, model::ModelConfig model) {
+  constexpr int64_t kMost = 1 << 20;
+  auto sizes = sizes_of(model);
+  sizes.insert(sizes.end(), {{"train.context", &model.context}, {"data.vocab", &model.vocab}});
+  for (const auto& [key, size] : sizes) {
+    if (*size > kMost) throw Error(fmt::format("{}: expected at most {}, got {}", config.where(key), kMost, *size));
+  }
+  if (model.heads % model.kv_heads != 0) {
+    throw Error(fmt::format("{}: expected a divisor of model.heads = {}, got {}", config.where("model.kv_heads"),
+                            model.heads, model.kv_heads));
+  }
+}
+
 // Returns the configuration of model.init. Throws prism::Error if a key contradicts it.
 model::ModelConfig imported_config(const Config& config, int64_t vocab) {
   const auto file = std::filesystem::path(config.string("model.init")) / "config.json";
@@ -68,6 +82,16 @@ double aux_rate(const Config& config, double lr) {
                     config.where("optimizer.aux_ratio"), config.where("optimizer.aux_lr")));
   }
   return config.real("optimizer.aux_ratio") * lr;
+}
+
+// Throws prism::Error if a step's weight decay, lr·λ, is too large for float32, the type of the weights.
+void check_decay(const Config& config, const char* key, const Options& options) {
+  constexpr double kMost = 1e30;
+  if (options.lr() * options.weight_decay() <= kMost) return;
+  throw Error(
+      fmt::format("{}: expected at most {:g}, so that its product with the learning rate {:g} stays below {:g}, "
+                  "got {:g}",
+                  config.where(key), kMost / options.lr(), options.lr(), kMost, options.weight_decay()));
 }
 
 std::string preset_of(const Config& config) {
@@ -167,6 +191,7 @@ model::ModelConfig model_config(const Config& config, int64_t vocab) {
   if (!config.is("model.rope_theta", kAuto)) model.rope_theta = config.real("model.rope_theta");
   model.tied = config.boolean("model.tied");
   model.vocab = vocab;
+  check_sizes(config, model);
   model.check();
   return model;
 }
@@ -236,6 +261,8 @@ OptimizerPair optimizer_options(const Config& config) {
                                   {"betas", betas},
                                   {"weight_decay", config.real("optimizer.aux_weight_decay")}});
   });
+  check_decay(config, "optimizer.weight_decay", *pair.matrices);
+  check_decay(config, "optimizer.aux_weight_decay", *pair.rest);
   return pair;
 }
 

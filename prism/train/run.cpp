@@ -13,6 +13,7 @@
 #include "prism/io/folder_lock.h"
 #include "prism/io/hash.h"
 #include "prism/io/json_fields.h"
+#include "prism/io/spelling.h"
 #include "prism/model/hugging_face.h"
 #include "prism/train/checkpoint.h"
 #include "prism/train/config.h"
@@ -334,7 +335,8 @@ class Run {
   void check_end(const std::vector<StepRecord>& metrics, RunSummary& result) const {
     if (result.status != RunStatus::Finished || ends_finite(metrics)) return;
     result.status = RunStatus::Diverged;
-    result.diagnosis = fmt::format("diverged: after all {} steps the loss is not finite. {}", state_.step, kAdvice);
+    result.diagnosis =
+        fmt::format("diverged: after {} the loss is not finite. {}", io::counted(state_.step, "step"), kAdvice);
   }
 
   RunSummary end(RunSummary result) {

@@ -554,6 +554,13 @@ def test_a_checkpoint_is_shown_with_its_step(places):
     assert "model.layers.0.mlp.up_proj.weight, step 3\n" in output
 
 
+def test_tables_of_a_checkpoint_fit_80_columns(places):
+    output, _ = run("inspect", places["run"] / "checkpoints/step-00000002", "--data", places["corpus"])
+    tables = output.splitlines()[1:]  # the first line is the path
+    assert "weights σ max  min" in output and "gain 10 %" in output
+    assert max(map(len, tables)) <= 80, output
+
+
 def test_every_command_of_the_program_has_rows_of_mistakes():
     def names(output):
         commands = output[output.index("Commands:") :].splitlines()[1:]
@@ -644,6 +651,13 @@ def test_data_info_shows_both_splits_and_verifies(places):
     shard, _ = run("data", "info", places["shards"] / "train_000000.bin")
     tokens = json.loads((places["shards"] / "train.json").read_text())["tokens"]
     assert re.match(rf"shard +{tokens:,} tokens", shard), shard
+
+
+def test_one_document_is_not_called_documents(places, tmp_path):
+    built, _ = run("data", "build", places["text"], "--tokenizer", places["tokenizer"], "--out", tmp_path / "shards")
+    shown, _ = run("data", "info", tmp_path / "shards")
+    for output in (built, shown):
+        assert output.count("1 document,") == 2 and "1 documents" not in output, output
 
 
 def test_a_build_that_fails_keeps_the_old_shards(places, tmp_path):

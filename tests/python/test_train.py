@@ -557,7 +557,7 @@ def test_a_run_whose_loss_is_not_finite_at_the_end_has_diverged(settings, tmp_pa
     arguments = settings(out, optimizer__lr=1e30, schedule__warmup=0, train__steps=steps)
     for more in ([], ["--resume"]):
         output, errors = run(*arguments, *more, status=1)
-        assert f"diverged: after all {steps} steps the loss is not finite" in errors and "optimizer.lr" in errors and output == ""
+        assert f"diverged: after {'1 step' if steps == 1 else f'{steps} steps'} the loss is not finite" in errors and "optimizer.lr" in errors and output == ""
         summary = json.loads((out / "summary.json").read_text())
         assert summary["status"] == "diverged" and summary["val_loss"] is None and "not finite" in summary["diagnosis"]
 

@@ -116,7 +116,8 @@ TEST(TrainConfig, AFileFromBeforeAnOptionExistedIsOfTheSameRun) {
     std::string old;
     for (std::string line; std::getline(lines, line);) {
       bool is_new = false;
-      for (const char* key : {"aux_ratio", "covariance_every", "normalize", "row_beta", "fixed_norm", "damping_absolute"})
+      for (const char* key :
+           {"aux_ratio", "covariance_every", "normalize", "row_beta", "fixed_norm", "damping_absolute"})
         is_new |= line.starts_with(std::string(key) + " =");
       if (!is_new) old += line + "\n";
     }
@@ -140,6 +141,15 @@ TEST(TrainConfig, SaysWhatIsWrongWithImpossibleValues) {
       {{"data.path=x", "train.batch=6", "train.accumulate=4"}, "expected a divisor of train.batch = 6, got 4"},
       {{"data.path=x", "optimizer.momentum=1.5"}, "momentum"},
       {{"data.path=x", "schedule.kind=cosine", "schedule.warmup=2000", "train.steps=100"}, "warmup"},
+      {{"data.path=x", "model.width=1e9"},
+       "--set model.width=1e9: model.width: expected at most 1048576, got 1000000000"},
+      {{"data.path=x", "train.context=1e9"}, "train.context: expected at most 1048576, got 1000000000"},
+      {{"data.path=x", "data.vocab=1e9"}, "data.vocab: expected at most 1048576, got 1000000000"},
+      {{"data.path=x", "model.heads=4", "model.kv_heads=3"},
+       "model.kv_heads: expected a divisor of model.heads = 4, got 3"},
+      {{"data.path=x", "optimizer.weight_decay=1e300"}, "optimizer.weight_decay: expected at most 2e+32"},
+      {{"data.path=x", "optimizer.aux_weight_decay=1e300"}, "optimizer.aux_weight_decay: expected at most 2e+32"},
+      {{"data.path=[{path=\"x\",weight=1e300}]"}, "with a weight > 0 and ≤ 1e6, got"},
       {{"data.path=x", "schedule.decay=5"}, "needs schedule.kind = \"wsd\", got"},
       {{}, "data.path: expected"},
   };

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <cmath>
 #include <limits>
@@ -9,6 +10,7 @@
 
 #include "prism/optim/spectral.h"
 #include "prism/train/checkpoint.h"
+#include "prism/train/run.h"
 #include "tests/train/helpers.h"
 #include "tests/train/weights.h"
 
@@ -232,4 +234,20 @@ TEST_F(TrainerTest, WeighsTheHiddenMatricesAlone) {
     if (name.find("_proj.weight") != std::string::npos) squares += std::pow(tensor.norm().item<double>(), 2);
   }
   EXPECT_NEAR(trainer.weight_norm(), std::sqrt(squares), 1e-6 * std::sqrt(squares));
+}
+
+TEST_F(TrainerTest, ARunKeepsLittleOfEachStep) {
+  const auto in_use = [] {
+    const auto heap = mallinfo2();
+    return static_cast<int64_t>(heap.uordblks + heap.hblkhd);
+  };
+  if (in_use() == 0) GTEST_SKIP() << "the sanitizer's malloc does not count";
+  int64_t at_100 = 0, at_400 = 0;
+  train::RunOptions options;
+  options.progress = [&](const train::RunProgress& progress) {
+    if (progress.step == 100) at_100 = in_use();
+    if (progress.step == 400) at_400 = in_use();
+  };
+  train::run(small_.config({"train.steps=401", "train.eval_every=20", "checkpoint.every=10"}), dataset_, options);
+  EXPECT_LE(at_400 - at_100, 300 * 512);  // 512 bytes a step: a record without its norms
 }
