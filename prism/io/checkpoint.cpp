@@ -84,9 +84,7 @@ CheckpointWriter::CheckpointWriter(const fs::path& parent, int64_t step)
   std::error_code error;
   fs::create_directories(parent, error);
   if (error) throw_system_error("create", parent, error.value());
-  for (const auto& old : newest_first(parent)) {
-    if (old.temporary && is_abandoned(old.path)) fs::remove_all(old.path, error);
-  }
+  remove_abandoned_checkpoints(parent);
   temporary_ = target_;
   temporary_ += fmt::format("{}{}", kUnfinished, ::getpid());
   if (::mkdir(temporary_.c_str(), 0777) != 0) throw_system_error("create", temporary_, errno);
@@ -127,6 +125,13 @@ void CheckpointWriter::publish() {
   }
   move_path(temporary_, target_);
   owns_temporary_ = false;
+}
+
+void remove_abandoned_checkpoints(const fs::path& parent) {
+  std::error_code ignored;
+  for (const auto& candidate : newest_first(parent)) {
+    if (candidate.temporary && is_abandoned(candidate.path)) fs::remove_all(candidate.path, ignored);
+  }
 }
 
 LatestCheckpoint latest_checkpoint(const fs::path& parent) {

@@ -59,6 +59,9 @@ struct LatestCheckpoint {
 // Returns the newest checkpoint that verifies. The parent may be missing.
 LatestCheckpoint latest_checkpoint(const std::filesystem::path& parent);
 
+// Removes what processes that died left while they wrote or removed a checkpoint. The parent may be missing.
+void remove_abandoned_checkpoints(const std::filesystem::path& parent);
+
 // Removes all but the `keep` newest checkpoints, but never the newest one that verifies. Removes nothing if none
 // verifies. Returns the removed paths.
 std::vector<std::filesystem::path> prune_checkpoints(const std::filesystem::path& parent, int64_t keep);

@@ -180,6 +180,10 @@ class Run {
                               folder_.path.string()));
     }
     state_ = *resumed.state;
+    if (writes()) {  // a run that ended has no checkpoint left to write, and nothing else would remove them
+      io::remove_abandoned_checkpoints(folder_.checkpoints());
+      io::remove_abandoned_checkpoints(folder_.best());
+    }
     note(fmt::format("resumed at step {}", state_.step));
     check_steps();
     return true;

@@ -54,6 +54,18 @@ TEST(Hash, IsXxh3Of128Bits) {
   EXPECT_EQ(hasher.digest(), hash_bytes(whole));
 }
 
+TEST(Checkpoint, WhatADeadProcessLeftIsRemovedButNotWhatIsBeingWritten) {
+  const TemporaryFolder run;
+  remove_abandoned_checkpoints(run / "missing");
+  fs::create_directories(run / "step-00000034.tmp-1");  // a process died while it removed this one
+  save(run.path(), 40);
+  fs::create_directories(run / "step-00000036.tmp-1");
+  const CheckpointWriter writer(run.path(), 42);
+  fs::create_directories(run / "step-00000038.tmp-1");
+  remove_abandoned_checkpoints(run.path());
+  EXPECT_EQ(names_in(run.path()), (std::vector<std::string>{"step-00000040", writer.path().filename()}));
+}
+
 TEST(Checkpoint, AppearsUnderItsNameOnlyAtCommit) {
   const TemporaryFolder run;
   {

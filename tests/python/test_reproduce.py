@@ -114,7 +114,7 @@ def test_an_interrupted_call_goes_on_and_ends_with_the_same_losses(pool, corpus,
         wait_until(lambda: len(results(tmp_path)) >= ended and list(tmp_path.glob("runs/*/metrics.jsonl")), process)
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=TIMEOUT)
-        assert process.returncode == 128 + signal.SIGINT and "the same command goes on" in output, errors
+        assert process.returncode == 128 + signal.SIGINT and "run the same command to continue" in output, errors
         assert ended <= len(results(tmp_path)) < 6
     run(*command)
     losses = {name: (result["summary"]["val_loss"], result["summary"]["final_weights"])
