@@ -99,7 +99,7 @@ Action attach(CLI::App& app) {
   add_name(app, "--preset", training.preset, model::preset_names(), "Model (default 22m; on the CPU demo)")
       ->default_str("");
   const auto size = [&](const char* name, int64_t& value, const char* doc) {
-    add_integer(app, name, value, doc, 1)->default_str("");
+    add_integer(app, name, value, doc, 1, 1 << 20)->default_str("");  // the model's largest sizes
   };
   size("--vocab", training.vocab, "Vocabulary size (default 16384; on the CPU 4096)");
   size("--batch", training.batch, "Sequences per step (default 32; on the CPU 16)");
