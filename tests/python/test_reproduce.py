@@ -147,6 +147,14 @@ def test_a_run_that_takes_longer_than_estimated_is_saved_when_the_time_is_over(c
     assert 0 < int(checkpoint.name[5:]) < 600
 
 
+def test_a_run_without_kernels_is_expected_to_take_longer():
+    """On a GPU side = "both" takes six times as long as the runs in the pool."""
+    planned = [line for line in run("reproduce", "questions/both", "--scale", "sweep", "--pool", "experiments", "--dry-run")[0].splitlines()
+               if line.startswith("questions/both")]
+    runs, done, minutes = re.fullmatch(r"questions/both +(\d+) +(\d+) +(\d+) min \d+ s", planned[0]).groups()
+    assert int(minutes) >= 4 * (int(runs) - int(done))
+
+
 def test_text_is_not_repeated_unless_allowed(corpus, tmp_path):
     long = [*TINY, "train.steps=10000"]
     _, errors = run(*arguments("table2", tmp_path, "--data", corpus, settings=long), status=2)
