@@ -39,7 +39,7 @@ __device__ SignalRule read_rule(const SignalLaunch& launch, const SignalMatrix& 
 }
 
 __device__ double gamma_of(const SignalLaunch& launch, const SignalMatrix& matrix) {
-  return read(launch.gamma) * (matrix.gamma_factor == nullptr ? 1. : *matrix.gamma_factor);
+  return read(launch.gamma) * matrix.gamma_scale * (matrix.gamma_factor == nullptr ? 1. : *matrix.gamma_factor);
 }
 
 __device__ int matrix_of_block(const SignalLaunch& launch, int block) {

@@ -22,6 +22,7 @@ struct SignalMatrix {
   int m, n, pitch;
   int k;  // of the k×k Gram
   int first_block;
+  float gamma_scale;
 };
 
 // The factors of each matrix's operands and products, as arrays over the matrices of a chunk.

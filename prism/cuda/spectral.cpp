@@ -56,7 +56,8 @@ SignalLaunch signal_launch(const SpectralRule& rule, const StepScalars& scalars,
                                   .n = static_cast<int>(stack.n),
                                   .pitch = pitch_of(stack.n),
                                   .k = static_cast<int>(gram_side(stack)),
-                                  .first_block = block};
+                                  .first_block = block,
+                                  .gamma_scale = static_cast<float>(stack.gamma_scale)};
       block += signal_blocks(stack);
     }
   }

@@ -46,7 +46,8 @@ struct MatrixStack {
   std::vector<float*> step = {};                // B counters of steps, or empty; matrices of one parameter share one
   std::vector<float*> C = {};                   // B averaged covariances, (k, k) for Gram matrices (k, k), or empty
   std::vector<float*> C_scale = {};             // B
-  std::vector<const float*> gamma_factor = {};  // B factors of γ on the device, or empty
+  double gamma_scale = 1;                       // of γ for this shape
+  std::vector<const float*> gamma_factor = {};  // B more factors of γ on the device, or empty
   std::vector<float*> row_moment = {};          // B running means of the squares of the update's m rows, or empty
   double scale = 1;                             // of the update
 };

@@ -111,11 +111,20 @@ void check_tikhonov(const char* who, const Tensor& T, double damping, Solver sol
 
 Side resolved_side(Side side, int64_t m, int64_t n) {
   switch (side) {
-    case Side::Short: return m >= n ? Side::Right : Side::Left;
-    case Side::Long: return m >= n ? Side::Left : Side::Right;
-    case Side::Inputs: return n <= 4 * m ? Side::Right : Side::Left;
-    default: return side;
+    case Side::Short:
+    case Side::Balanced:
+      return m >= n ? Side::Right : Side::Left;
+    case Side::Long:
+      return m >= n ? Side::Left : Side::Right;
+    case Side::Inputs:
+      return n <= 4 * m ? Side::Right : Side::Left;
+    default:
+      return side;
   }
+}
+
+double gamma_factor(Side side, int64_t m, int64_t n) {
+  return side == Side::Balanced && m < n ? std::sqrt(static_cast<double>(m) / static_cast<double>(n)) : 1;
 }
 
 Tensor shape_momentum(const Tensor& T, const Tensor& D, const ShapingOptions& options) {
@@ -130,13 +139,14 @@ Tensor shape_momentum(const Tensor& T, const Tensor& D, const ShapingOptions& op
               T.sizes(), ", got ", D.defined() ? D.sizes() : at::IntArrayRef());
   if (T.numel() == 0) return at::zeros_like(T);
 
+  const double gamma = options.gamma * gamma_factor(options.side, T.size(-2), T.size(-1));
   const auto type = working_type(T, options.polar.solver);
   Tensor magnitude = largest_magnitude(T);
-  if (noisy) magnitude = at::maximum(magnitude, largest_magnitude(D) * options.gamma);
+  if (noisy) magnitude = at::maximum(magnitude, largest_magnitude(D) * gamma);
   const Tensor scale = gram_scale(magnitude, type);
   const Tensor X = divided(T, scale, type);
   Tensor N = noisy ? divided(D, scale, type) : Tensor();
-  if (noisy && options.gamma != 1) N = N * options.gamma;
+  if (noisy && gamma != 1) N = N * gamma;
 
   Tensor O;
   if (side == Side::Right) O = shape_right(X, N, options.polar);
@@ -152,6 +162,7 @@ Tensor shape_with_covariance(const Tensor& T, const Covariance& left, const Cova
   check_gamma(kWho, options.gamma);
   check_no_stack("covariance", options.polar.solver);
   const Side side = resolved_side(options.side, T.size(-2), T.size(-1));
+  const double gamma = options.gamma * gamma_factor(options.side, T.size(-2), T.size(-1));
   const auto type = working_type(T, options.polar.solver);
 
   Tensor magnitude = largest_magnitude(T);
@@ -159,7 +170,7 @@ Tensor shape_with_covariance(const Tensor& T, const Covariance& left, const Cova
     const int64_t columns = covariance.C.defined() ? covariance.C.size(-1) : 0;
     TORCH_CHECK(columns == n, "shape_with_covariance: expected a covariance of ", n, " columns, got ", columns);
     const Tensor deviation = largest_magnitude(covariance.C).sqrt() * covariance.scale.to(at::kDouble);
-    magnitude = at::maximum(magnitude, deviation * options.gamma);
+    magnitude = at::maximum(magnitude, deviation * gamma);
   };
   if (side != Side::Right) include(left, T.size(-2));
   if (side != Side::Left) include(right, T.size(-1));
@@ -170,7 +181,7 @@ Tensor shape_with_covariance(const Tensor& T, const Covariance& left, const Cova
   // (YᵀY + γ²Ĉ)^(−1/root) for Y = X or Xᵀ.
   const auto power = [&](const Tensor& Y, const Covariance& covariance, int64_t root) {
     // Multiply by it twice: its square may leave the range of the type if Ĉ is tiny, although the product does not.
-    const Tensor noise = (covariance.scale.to(at::kDouble) * options.gamma).div(scale).clamp_max(1e38).to(type);
+    const Tensor noise = (covariance.scale.to(at::kDouble) * gamma).div(scale).clamp_max(1e38).to(type);
     Tensor C = covariance.C.to(type);
     if (options.polar.solver == Solver::Exact) C = positive_part(C);
     return inverse_power(gram(Y, Tensor()).add_(C.mul(noise).mul_(noise)), root, options.polar);
@@ -199,7 +210,8 @@ Tensor shape_tikhonov_absolute(const Tensor& T, double lambda, const PolarOption
   check_tikhonov("shape_tikhonov_absolute", T, lambda, options.solver);
   const auto like = T.options().dtype(compute_type(T));
   const Covariance uniform{at::eye(std::min(T.size(-2), T.size(-1)), like), at::ones({1, 1}, like)};
-  return shape_with_covariance(T, uniform, uniform, {.gamma = std::sqrt(lambda), .side = Side::Short, .polar = options});
+  return shape_with_covariance(T, uniform, uniform,
+                               {.gamma = std::sqrt(lambda), .side = Side::Short, .polar = options});
 }
 
 }  // namespace prism

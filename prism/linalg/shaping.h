@@ -10,7 +10,9 @@ namespace prism {
 //   Short        the shorter side, right when square
 //   Long         the other one: the longer side, left when square
 //   Inputs       right, but left if n > 4m, where an n × n matrix would cost far more than the momentum itself
-enum class Side { Short, Left, Right, Both, Long, Inputs };
+//   Balanced     the shorter side. For a wide matrix, n > m, γ is multiplied by √(m/n), so that noise of equal strength
+//                in all directions is damped as on the right side, where it is spread over n directions instead of m
+enum class Side { Short, Left, Right, Both, Long, Inputs, Balanced };
 
 struct ShapingOptions {
   double gamma = 1;  // γ ≥ 0: the strength of the damping by noise
@@ -47,7 +49,8 @@ Tensor shape_tikhonov(const Tensor& T, double damping, const PolarOptions& optio
 // The same with a given λ ≥ 0: O = T (TᵀT + λI)^(−1/2). Not invariant to the scale of T.
 Tensor shape_tikhonov_absolute(const Tensor& T, double lambda, const PolarOptions& options = {});
 
-// The side that Auto and Long stand for.
+// The side that Short, Long, Inputs and Balanced stand for, and the factor of γ there: 1 except for Balanced.
 Side resolved_side(Side side, int64_t m, int64_t n);
+double gamma_factor(Side side, int64_t m, int64_t n);
 
 }  // namespace prism

@@ -96,6 +96,7 @@ cuda::MatrixStack stack_of(const Bucket& bucket, const std::vector<Entry>& entri
                           .stacked = form.stacked,
                           .gradient = *real_of(entries.front().G.scalar_type()),
                           .weight = *real_of(bucket.type),
+                          .gamma_scale = gamma_factor(kernel.side, m, n),
                           .scale = scale_factor(kernel.scale, bucket.shape)};
   const State& state = bucket.state;
   for (const auto& entry : entries) {

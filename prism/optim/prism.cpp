@@ -41,7 +41,7 @@ PrismState prism_state(const State& state, const PrismOptions& options, at::IntA
 }
 
 // γ_t/γ for each matrix of the bucket.
-Tensor gamma_factor(const PrismState& state, const PrismOptions& options, const Tensor& like) {
+Tensor scheduled_factor(const PrismState& state, const PrismOptions& options, const Tensor& like) {
   return per_entry(options.gamma_schedule()(state.step), like).to(like.scalar_type());
 }
 
@@ -109,14 +109,14 @@ Tensor shaped(const Operands& operands, const PrismState& state, const PrismOpti
   if (options.gamma() == 0) return polar(operands.T, options.polar());
   const bool scheduled = !options.gamma_schedule().is_constant_one();
   if (options.covariance() == CovarianceKind::Instant) {
-    const Tensor D = scheduled ? operands.D * gamma_factor(state, options, operands.D) : operands.D;
+    const Tensor D = scheduled ? operands.D * scheduled_factor(state, options, operands.D) : operands.D;
     return shape_momentum(operands.T, D, options.shaping());
   }
   Covariance left = current(state.left, state, options);
   Covariance right = current(state.right, state, options);
   for (Covariance* covariance : {&left, &right}) {
     if (scheduled && covariance->C.defined())
-      covariance->C = covariance->C * gamma_factor(state, options, covariance->C).square();
+      covariance->C = covariance->C * scheduled_factor(state, options, covariance->C).square();
   }
   return shape_with_covariance(operands.T, left, right, options.shaping());
 }
@@ -179,8 +179,8 @@ std::optional<Spectrum> PrismOptions::spectrum(const Tensor& G, const State& sta
   const Tensor D = G - now.M;
   const Tensor O = shaped({now.T, D}, prism, *this);
   const Side used = resolved_side(gamma() > 0 ? side() : Side::Short, G.size(-2), G.size(-1));
-  const double gamma_now =
-      gamma_schedule().is_constant_one() ? gamma() : gamma() * gamma_schedule()(prism.step).item<double>();
+  double gamma_now = gamma() * gamma_factor(side(), G.size(-2), G.size(-1));
+  if (!gamma_schedule().is_constant_one()) gamma_now *= gamma_schedule()(prism.step).item<double>();
   if (covariance() == CovarianceKind::Instant || gamma() == 0) return prism::spectrum(now.T, D, O, gamma_now, used);
   return prism::spectrum(now.T, current(used == Side::Left ? prism.left : prism.right, prism, *this), O, gamma_now,
                          used);

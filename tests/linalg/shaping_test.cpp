@@ -169,7 +169,22 @@ TEST(Shaping, SidesAreResolvedByTheShape) {
   for (const Side side : kSides) EXPECT_EQ(resolved_side(side, 3, 5), side);
   EXPECT_EQ(resolved_side(Side::Inputs, 9, 2), Side::Right);
   EXPECT_EQ(resolved_side(Side::Inputs, 2, 8), Side::Right);
+  EXPECT_EQ(resolved_side(Side::Balanced, 9, 2), Side::Right);
+  EXPECT_EQ(resolved_side(Side::Balanced, 2, 3), Side::Left);
   EXPECT_EQ(resolved_side(Side::Inputs, 2, 9), Side::Left) << "more than four times as wide as high";
+}
+
+TEST(Shaping, BalancedDampsNoiseOfEqualStrengthAsTheRightSide) {
+  for (const auto& [m, n] : kShapes) {
+    const Tensor T = signal(m, n);
+    // Independent noise of variance 0.3: E[DDᵀ] = 0.3n·I, E[DᵀD] = 0.3m·I.
+    const Covariance left{0.3 * n * at::eye(m, T.options()), at::ones({1, 1}, T.options())};
+    const Covariance right{0.3 * m * at::eye(n, T.options()), at::ones({1, 1}, T.options())};
+    EXPECT_CLOSE(shape_with_covariance(T, left, right, with(0.7, Side::Balanced, Solver::Exact)),
+                 shape_with_covariance(T, left, right, with(0.7, Side::Right, Solver::Exact)), 1e-12);
+    const double gamma = m < n ? 0.7 * std::sqrt(static_cast<double>(m) / static_cast<double>(n)) : 0.7;
+    EXPECT_SAME(shape_momentum(T, noise(m, n), with(0.7, Side::Balanced)), shape_momentum(T, noise(m, n), with(gamma)));
+  }
 }
 
 TEST(Shaping, OnTheLeftIsTheTransposeOfTheRightOfTheTranspose) {

@@ -30,7 +30,7 @@ TEST(Messages, RefuseImpossibleOptions) {
       {"adam", {{"betas", {0.9}}}, "option 'betas': expected pair, got [0.9]"},
       {"muon", {{"coefficients", 3}}, "option 'coefficients': expected coefficients, got 3"},
       {"prism", {{"gamma_schedule", {{"kid", 1}}}}, "option 'gamma_schedule': expected schedule, got {\"kid\":1}"},
-      {"prism", {{"side", "top"}}, "option 'side': expected short|left|right|both|long|inputs, got \"top\""},
+      {"prism", {{"side", "top"}}, "option 'side': expected short|left|right|both|long|inputs|balanced, got \"top\""},
       {"prism", {{"covariance", "full"}}, "option 'covariance': expected instant|ema|sketch|subspace, got \"full\""},
       {"muon", {{"solver", "qr"}}, "option 'solver': expected gram|stacked|exact, got \"qr\""},
       {"muon", {{"scale", "big"}}, "option 'scale': expected moonlight|spectral|none, got \"big\""},

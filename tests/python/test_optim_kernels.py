@@ -94,6 +94,8 @@ OPTIONS = {
     "prism-right": ("Prism", {"side": "right"}),
     "prism-right-minimax9": ("Prism", {"side": "right", "coefficients": "minimax9", "gamma_schedule": {"kind": "linear", "total": 10}}),
     "prism-long": ("Prism", {"side": "long"}),
+    "prism-balanced": ("Prism", {"side": "balanced"}),
+    "prism-balanced-ema": ("Prism", {"side": "balanced", "covariance": "ema", "covariance_beta": 0.9, "gamma": 0.5}),
     "prism-rows": ("Prism", {"normalize": "rows"}),
     "prism-fixed_norm": ("Prism", {"fixed_norm": True}),
     "prism-right-rows-fixed_norm": ("Prism", {"gamma": 0.1, "side": "right", "normalize": "rows", "row_beta": 0.5, "fixed_norm": True, "weight_decay": 0.1}),
