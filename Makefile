@@ -4,6 +4,7 @@
 #   TORCH_INDEX=   package index for that torch, e.g. the one with CPU builds
 #   JOBS=          number of parallel compile jobs and C++ test programs
 #   CI=true        treat warnings as errors
+#   UNITY=OFF      compile each source alone: slower from scratch, faster after a small edit
 #   MINUTES=       duration of `make endure` (60)
 #   DEVICE=        device of `make endure`: cpu or cuda
 
@@ -11,7 +12,7 @@ PRESET := $(if $(filter true 1,$(CI)),ci,release)
 PY := $(if $(PYTHON),$(PYTHON),.venv/bin/python)
 export PYTHON TORCH TORCH_INDEX JOBS
 
-CONFIGURE = cmake -DPRISM_PYTHON="$(PYTHON)" --log-level=WARNING --preset
+CONFIGURE = cmake -DPRISM_PYTHON="$(PYTHON)" $(if $(UNITY),-DCMAKE_UNITY_BUILD=$(UNITY)) --log-level=WARNING --preset
 BUILD = cmake --build $(if $(JOBS),--parallel $(JOBS)) --preset
 
 # Some virtual machines announce AMX but trap when oneDNN uses it for bfloat16, so the tests do without.
@@ -83,7 +84,10 @@ fuzz:  ## fuzz each file reader for a minute under the sanitizers
 	@tools/setup.sh fuzz
 	@tests/fuzz/run.sh
 
-demo: build  ## compare AdamW, Muon and PRISM on a small language model; writes runs/demo/report.html
+demo:  ## compare AdamW, Muon and PRISM on a small language model; writes runs/demo/report.html
+	@tools/setup.sh build
+	@$(CONFIGURE) $(PRESET)
+	@$(BUILD) $(PRESET) --target prism_program
 	@build/release/prism compare --config configs/demo.toml --out runs/demo
 
 bench: build  ## time optimizer steps and training steps of Prism and of torch

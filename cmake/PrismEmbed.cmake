@@ -11,4 +11,6 @@ function(prism_embed out)
     DEPENDS ${paths} "${PRISM_EMBED_SCRIPT}"
     COMMENT "Embedding ${arg_FUNCTION}"
     VERBATIM)
+  # Large tables, compiled alone so that a change of a file recompiles nothing else.
+  set_source_files_properties("${out}" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()

@@ -10,8 +10,6 @@ namespace {
 
 using Kind = Kernel::Kind;
 
-constexpr int kWarmUp = 3;
-
 bool is_product(const std::string& name) {
   return name.find("product_kernel") != std::string::npos || name.find("portable_kernel") != std::string::npos;
 }
@@ -100,7 +98,7 @@ std::vector<Span> profile_step(const Entrant& entrant, const std::vector<Tensor>
   const auto device = parameters.front().device();
   const OwnStream stream(device);
   const auto optimizer = make_optimizer(entrant.optimizer, parameters, entrant.options);
-  for (int i = 0; i < kWarmUp; ++i) optimizer->step();
+  for (int64_t i = 0; i < kWarmUpSteps; ++i) optimizer->step();
   return profile(device, [&] { optimizer->step(); });
 }
 

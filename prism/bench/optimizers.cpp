@@ -19,7 +19,6 @@ namespace prism::bench {
 namespace {
 
 constexpr double kMebibyte = 1 << 20;
-constexpr int kWarmUp = 3;
 
 // Returns the options that Mixed and training change from PRISM's own defaults.
 Json recommended() {
@@ -107,7 +106,7 @@ StepTime measure(const Entrant& entrant, const std::vector<Tensor>& parameters, 
   const auto cycle = [&] {
     for (int64_t i = 0; i < entrant.cycle; ++i) optimizer->step();
   };
-  for (int i = 0; i < kWarmUp; ++i) optimizer->step();
+  for (int64_t i = 0; i < kWarmUpSteps; ++i) optimizer->step();
   train::synchronize(device);
   train::reset_peak_memory(device);
 

@@ -8,13 +8,13 @@
 
 #include "prism/bench/optimizers.h"
 #include "prism/bench/timing.h"
+#include "prism/bench/work.h"
 #include "prism/optim/ownership.h"
 #include "prism/train/processes.h"
 
 namespace prism::bench {
 namespace {
 
-constexpr double kFloat = 4;
 constexpr double kDionRank = 0.25;   // of the short side
 constexpr double kMomentum = 4;      // bytes of PRISM's state an element
 constexpr double kAdamState = 8;     // of AdamW's
@@ -76,7 +76,7 @@ Dion dion_of(const ShapeSet& set) {
     const double r = std::max(1.0, kDionRank * std::min(m, n));
     sum.flop += 8 * m * n * r + 2 * m * r * r;
     sum.factors += r * (m + n);
-    sum.state += kFloat * (m * n + n * r);
+    sum.state += kFloatBytes * (m * n + n * r);
   }
   return sum;
 }
@@ -104,11 +104,11 @@ ScalingLine scaling(const ShapeSet& set, Scheme scheme, int64_t ranks, const Rat
   all = rest + static_cast<double>(set.elements());
   const double share = static_cast<double>(ranks - 1) / static_cast<double>(ranks);
   ScalingLine line;
-  line.traffic_bytes = 2 * kFloat * share * all;
+  line.traffic_bytes = 2 * kFloatBytes * share * all;
   if (scheme == Scheme::DionLike) {
     const auto dion = dion_of(set);
     line.work_s = dion.flop / rates.flops.back() + kAdamTraffic * rest / rates.bytes_per_s;
-    line.traffic_bytes = 2 * kFloat * share * (dion.factors + rest);
+    line.traffic_bytes = 2 * kFloatBytes * share * (dion.factors + rest);
     line.state_bytes = dion.state + kAdamState * rest;
   } else {
     double sum = 0;

@@ -23,6 +23,8 @@ class OwnStream {
   std::optional<c10::StreamGuard> guard_;
 };
 
+constexpr int64_t kWarmUpSteps = 3;  // before a measurement; the second may be captured into a graph
+
 // Returns the milliseconds of each call. On a GPU measures with events on the current stream and does not wait between
 // calls.
 std::vector<double> time_calls(at::Device device, int64_t repeats, const std::function<void()>& call);

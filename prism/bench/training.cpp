@@ -14,7 +14,6 @@
 namespace prism::bench {
 namespace {
 
-constexpr int64_t kWarmUp = 3;   // the second step may be captured into a graph
 constexpr int64_t kBatches = 4;  // used in turn
 
 std::vector<std::vector<int64_t>> random_batches(const TrainingOptions& options) {
@@ -78,15 +77,15 @@ TrainingTime measure_training(const TrainingOptions& options, at::Device device,
     stepper.launch(batches[static_cast<size_t>(i % kBatches)], /*factor=*/1);
     return stepper.finish();
   };
-  for (int64_t i = 0; i < kWarmUp + options.steps; ++i) {
+  for (int64_t i = 0; i < kWarmUpSteps + options.steps; ++i) {
     const auto record = step(i);
     if (!std::isfinite(record.loss)) throw std::runtime_error(fmt::format("step {}: the loss is not finite", i + 1));
     if (i == 0) result.first_loss = record.loss;
     result.last_loss = record.loss;
-    if (i < kWarmUp) continue;
+    if (i < kWarmUpSteps) continue;
     step_ms.push_back(record.step_ms);
     optimizer_ms.push_back(record.optimizer_ms);
-    progress(i - kWarmUp + 1);
+    progress(i - kWarmUpSteps + 1);
   }
   result.step_ms = train::median(step_ms);
   result.optimizer_ms = train::median(optimizer_ms);

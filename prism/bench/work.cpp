@@ -15,7 +15,7 @@ namespace {
 
 using cuda::IterationProduct;
 
-constexpr double kFloat = 4, kHalf = 2;  // bytes
+constexpr double kHalfBytes = 2;
 
 // Sums over all matrices m×n, where n is the shorter side.
 struct Sizes {
@@ -41,7 +41,8 @@ Work product_work(const IterationProduct& product, const Sizes& sizes) {
   std::set<int> operands{product.X, product.Y, product.X_low, product.Y_low, product.C1, cuda::kNone};
   const auto results = 1 + (product.low != cuda::kNone ? 1 : 0);
   const auto matrices = static_cast<double>(operands.size()) - 1 + results;
-  return {(product.symmetric ? 1.0 : 2.0) * (is_split(product) ? 2.0 : 1.0) * sizes.nnn, matrices * kHalf * sizes.nn};
+  return {(product.symmetric ? 1.0 : 2.0) * (is_split(product) ? 2.0 : 1.0) * sizes.nnn,
+          matrices * kHalfBytes * sizes.nn};
 }
 
 // Returns the formula of a product of the iteration, recognized by the buffers that it reads and writes.
@@ -82,22 +83,24 @@ std::optional<std::vector<Kernel>> step_kernels(const Options& options, const st
   const double halves = rule.steps.front().split ? 2 : 1;
   using Kind = Kernel::Kind;
   std::vector<Kernel> kernels = {
-      {"measure", Kind::Elementwise, {0, 2 * kFloat * sizes.mn}},
+      {"measure", Kind::Elementwise, {0, 2 * kFloatBytes * sizes.mn}},
       {"factor", Kind::Elementwise, {}},
-      {"advance", Kind::Elementwise, {0, (3 * kFloat + operands * kHalf) * sizes.mn}},
+      {"advance", Kind::Elementwise, {0, (3 * kFloatBytes + operands * kHalfBytes) * sizes.mn}},
   };
   if (rule.averaged)
-    kernels.push_back({"C ← βC + (1−β)DᵀD", Kind::Mean, {sizes.mnn, kHalf * sizes.mn + 2 * kFloat * sizes.nn}});
-  const double gram_results = halves * kHalf + (rule.averaged ? kFloat : 0);
+    kernels.push_back(
+        {"C ← βC + (1−β)DᵀD", Kind::Mean, {sizes.mnn, kHalfBytes * sizes.mn + 2 * kFloatBytes * sizes.nn}});
+  const double gram_results = halves * kHalfBytes + (rule.averaged ? kFloatBytes : 0);
   kernels.push_back(
-      {"Gram", Kind::Gram, {gram_terms * sizes.mnn, gram_terms * kHalf * sizes.mn + gram_results * sizes.nn}});
+      {"Gram", Kind::Gram, {gram_terms * sizes.mnn, gram_terms * kHalfBytes * sizes.mn + gram_results * sizes.nn}});
   if (rule.by_norm) {
-    kernels.push_back({"squares", Kind::Elementwise, {0, kHalf * sizes.nn / 2}});
+    kernels.push_back({"squares", Kind::Elementwise, {0, kHalfBytes * sizes.nn / 2}});
     kernels.push_back({"rescale", Kind::Elementwise, {}});
   }
   for (auto& kernel : iteration_kernels(rule, sizes)) kernels.push_back(std::move(kernel));
-  kernels.push_back(
-      {"W ← … − lr·TQ", Kind::Update, {2 * sizes.mnn, (2 * kFloat + kHalf) * sizes.mn + kHalf * sizes.nn}});
+  kernels.push_back({"W ← … − lr·TQ",
+                     Kind::Update,
+                     {2 * sizes.mnn, (2 * kFloatBytes + kHalfBytes) * sizes.mn + kHalfBytes * sizes.nn}});
   return kernels;
 }
 
@@ -107,15 +110,15 @@ std::optional<Work> step_work(const Options& options, const std::vector<Shape>& 
   if (elementwise != nullptr && elementwise->rule.kind == cuda::Elementwise::Adam) {
     double elements = 0;
     for (const auto& shape : shapes) elements += std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>());
-    return Work{0, 7 * kFloat * elements};
+    return Work{0, 7 * kFloatBytes * elements};
   }
   const auto kernels = step_kernels(options, shapes);
   if (!kernels) return std::nullopt;
   const Sizes sizes = sizes_of(shapes);
-  Work work{0, 5 * kFloat * sizes.mn};
+  Work work{0, 5 * kFloatBytes * sizes.mn};
   for (const auto& kernel : *kernels) {
     work.flop += kernel.work.flop;
-    if (kernel.kind == Kernel::Kind::Mean) work.bytes += 2 * kFloat * sizes.nn;
+    if (kernel.kind == Kernel::Kind::Mean) work.bytes += 2 * kFloatBytes * sizes.nn;
   }
   return work;
 }

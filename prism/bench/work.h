@@ -9,6 +9,8 @@
 
 namespace prism::bench {
 
+constexpr double kFloatBytes = 4;
+
 // The least work of a computation: the floating-point operations of its products (symmetric results cost half) and the
 // bytes moved (each operand is read once and each result written once).
 struct Work {

@@ -100,7 +100,7 @@ int bench_kernels(const KernelsOptions& options) {
   return 0;
 }
 
-Action attach(CLI::App& app) {
+Action attach_bench_kernels(CLI::App& app) {
   auto options = std::make_shared<KernelsOptions>();
   options->attach_models(app);
   add_name(app, "--optimizer", options->optimizer, optimizer_names(),
@@ -114,7 +114,7 @@ Action attach(CLI::App& app) {
 
 Command bench_kernels_command() {
   return {"kernels", "Profile one optimizer step: time and roofline of each kernel",
-          "prism bench kernels --model 1b\nprism bench kernels --optimizer muon --device cpu", attach};
+          "prism bench kernels --model 1b\nprism bench kernels --optimizer muon --device cpu", attach_bench_kernels};
 }
 
 }  // namespace prism::cli

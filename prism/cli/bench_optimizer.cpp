@@ -122,7 +122,7 @@ int bench_optimizer(const OptimizerOptions& options) {
   return 0;
 }
 
-Action attach(CLI::App& app) {
+Action attach_bench_optimizer(CLI::App& app) {
   auto options = std::make_shared<OptimizerOptions>();
   options->attach_models(app);
   add_device(app, options->device);
@@ -145,7 +145,7 @@ Command bench_optimizer_command() {
   return {"optimizer", "Time optimizer steps over all hidden matrices of a model",
           "prism bench optimizer --model 22m --json results.json --page results.html\n"
           "python bench/peers.py --model 22m 1b      # with torch's and other optimizers",
-          attach};
+          attach_bench_optimizer};
 }
 
 }  // namespace prism::cli

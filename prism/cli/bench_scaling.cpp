@@ -71,7 +71,7 @@ int bench_scaling(const ScalingOptions& options) {
   return 0;
 }
 
-Action attach(CLI::App& app) {
+Action attach_bench_scaling(CLI::App& app) {
   auto options = std::make_shared<ScalingOptions>();
   options->attach_models(app);
   app.add_option("--ranks", options->ranks, "Numbers of processes (default 8 64 512)")
@@ -100,7 +100,7 @@ Action attach(CLI::App& app) {
 
 Command bench_scaling_command() {
   return {"scaling", "Model a step on many processes: work, traffic and balance",
-          "prism bench scaling --model 1b 7b --ranks 8 64 512 --link 50", attach};
+          "prism bench scaling --model 1b 7b --ranks 8 64 512 --link 50", attach_bench_scaling};
 }
 
 }  // namespace prism::cli

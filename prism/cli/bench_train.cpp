@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kMostLines = 25;
 
 // Sizes left at 0 or "" take the device's defaults.
-struct TrainOptions : BenchOptions {
+struct BenchTrainOptions : BenchOptions {
   bench::TrainingOptions training{.preset = "", .vocab = 0, .batch = 0, .context = 0};
   std::vector<std::string> optimizers;
   std::string peers;
@@ -55,7 +55,7 @@ std::string training_table(const std::vector<bench::TrainingTime>& rows) {
   return table.text();
 }
 
-int bench_train(const TrainOptions& options) {
+int bench_train(const BenchTrainOptions& options) {
   const auto device = train::device_of(options.device, "--device");
   auto training = options.training_on(device);
   auto results = options.results(device);
@@ -93,8 +93,8 @@ int bench_train(const TrainOptions& options) {
   return 0;
 }
 
-Action attach(CLI::App& app) {
-  auto options = std::make_shared<TrainOptions>();
+Action attach_bench_train(CLI::App& app) {
+  auto options = std::make_shared<BenchTrainOptions>();
   auto& training = options->training;
   add_name(app, "--preset", training.preset, model::preset_names(), "Model (default 22m; on the CPU demo)")
       ->default_str("");
@@ -130,7 +130,7 @@ Command bench_train_command() {
           "prism bench train --preset 22m --optimizer prism muon adamw\n"
           "prism bench train --device cpu --profile\n"
           "python bench/peers.py train --preset 22m      # with the same model in PyTorch",
-          attach};
+          attach_bench_train};
 }
 
 }  // namespace prism::cli

@@ -59,7 +59,7 @@ int build(const BuildOptions& options) {
   ProgressLine line;
   const auto result = data::build(corpus, encoder, options.out, settings, [&](const data::Progress& progress) {
     interrupt.check();
-    if (line.due()) line.update(progress_text(progress));
+    if (line.due()) line.update(build_progress_text(progress));
   });
   tokenizer.save(fs::path(options.out) / "tokenizer.json");
   line.clear();
@@ -94,7 +94,7 @@ Action attach_build(CLI::App& app) {
   return [options] { return build(*options); };
 }
 
-struct InfoOptions {
+struct DatasetInfoOptions {
   std::string path, tokenizer;
   bool verify = false;
 };
@@ -108,7 +108,7 @@ int shard_info(const fs::path& path) {
 }
 
 // Returns the tokenizer that the shards must match: the one given, else the one beside them.
-std::optional<text::Tokenizer> tokenizer_of(const InfoOptions& options) {
+std::optional<text::Tokenizer> tokenizer_of(const DatasetInfoOptions& options) {
   if (!options.tokenizer.empty()) return text::Tokenizer::load(options.tokenizer);
   const fs::path beside = fs::path(options.path) / "tokenizer.json";
   if (fs::exists(beside)) return text::Tokenizer::load(beside);
@@ -129,7 +129,7 @@ void print_split(const data::Shards& shards, const std::optional<text::Tokenizer
   print_row("", "begins " + io::quote(tokenizer->decode(ids)));
 }
 
-int info(const InfoOptions& options) {
+int dataset_info(const DatasetInfoOptions& options) {
   if (fs::is_regular_file(options.path)) return shard_info(options.path);
   if (!fs::exists(options.path))
     throw Error(fmt::format("{}: expected a folder of token shards, found nothing", options.path));
@@ -158,13 +158,13 @@ int info(const InfoOptions& options) {
   return 0;
 }
 
-Action attach_info(CLI::App& app) {
-  auto options = std::make_shared<InfoOptions>();
+Action attach_dataset_info(CLI::App& app) {
+  auto options = std::make_shared<DatasetInfoOptions>();
   add_path(app, "path", options->path, "Folder of shards, or a single shard")->required();
   add_path(app, "--tokenizer", options->tokenizer,
            "Check that this tokenizer made the shards\n(default: the tokenizer.json beside them)");
   app.add_flag("--verify", options->verify, "Read all tokens and check their hashes");
-  return [options] { return info(*options); };
+  return [options] { return dataset_info(*options); };
 }
 
 }  // namespace
@@ -175,7 +175,7 @@ Command data_command() {
                          "prism train --config configs/demo.toml --set data.path=data/ --out runs/a",
                          attach_build};
   const Command info = {"info", "Show what token shards contain, and verify them", "prism data info data/ --verify",
-                        attach_info};
+                        attach_dataset_info};
   return {"data", "Turn text into token shards, and inspect them",
           "prism data build corpus/ --tokenizer tokenizer.json --out data/", [=](CLI::App& app) {
             return attach_commands(app, {build, info});

@@ -140,7 +140,7 @@ int doctor(const DoctorOptions& options) {
   return 0;
 }
 
-Action attach(CLI::App& app) {
+Action attach_doctor(CLI::App& app) {
   auto options = std::make_shared<DoctorOptions>();
   add_path(app, "--out", options->out, "Folder for the results of runs")->capture_default_str();
   app.add_option("--probe", options->probe)->group("");  // hidden: the child process of a check
@@ -155,7 +155,8 @@ std::vector<Finding> check_system(const fs::path& out) {
 }
 
 Command doctor_command() {
-  return {"doctor", "Check this machine and say how to fix what is wrong", "prism doctor --out /scratch/runs", attach};
+  return {"doctor", "Check this machine and say how to fix what is wrong", "prism doctor --out /scratch/runs",
+          attach_doctor};
 }
 
 }  // namespace prism::cli

@@ -166,7 +166,7 @@ int eval(EvalOptions options) {
   return 0;
 }
 
-Action attach(CLI::App& app) {
+Action attach_eval(CLI::App& app) {
   auto options = std::make_shared<EvalOptions>();
   add_path(app, "source", options->source, "Run, checkpoint or Hugging Face folder")->required();
   options->corpus.add_to(app);
@@ -182,7 +182,7 @@ Action attach(CLI::App& app) {
 
 Command eval_command() {
   return {"eval", "Measure a model on a text: loss, perplexity, bits per byte",
-          "prism eval runs/a valid.txt\nprism eval hf/ valid.txt --logits logits.safetensors --json", attach};
+          "prism eval runs/a valid.txt\nprism eval hf/ valid.txt --logits logits.safetensors --json", attach_eval};
 }
 
 }  // namespace prism::cli

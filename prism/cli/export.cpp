@@ -27,7 +27,7 @@ int export_model(const ExportOptions& options) {
   return 0;
 }
 
-Action attach(CLI::App& app) {
+Action attach_export(CLI::App& app) {
   auto options = std::make_shared<ExportOptions>();
   add_path(app, "source", options->source, "Run, checkpoint or Hugging Face folder")->required();
   add_path(app, "--out", options->out, "New folder for the model")->required();
@@ -42,7 +42,7 @@ Command export_command() {
   return {"export", "Write a trained model as a Hugging Face folder",
           "prism export runs/a --out hf/ --dtype bfloat16\n"
           "python -c \"from transformers import AutoModel as M; M.from_pretrained('hf')\"",
-          attach};
+          attach_export};
 }
 
 }  // namespace prism::cli

@@ -95,7 +95,7 @@ int generate(const GenerateOptions& options) {
   return 0;
 }
 
-Action attach(CLI::App& app) {
+Action attach_generate(CLI::App& app) {
   auto options = std::make_shared<GenerateOptions>();
   auto& sampling = options->sampling;
   add_path(app, "source", options->source, "Run, checkpoint or Hugging Face folder")->required();
@@ -119,7 +119,7 @@ Command generate_command() {
   return {"generate", "Continue a text with a trained model",
           "prism generate runs/a --prompt \"import torch\" --tokens 32 --temperature 0\n"
           "prism generate runs/a                # asks for prompts",
-          attach};
+          attach_generate};
 }
 
 }  // namespace prism::cli

@@ -58,7 +58,7 @@ std::string steps_line(const io::Config& config, const train::DatasetSize& data,
 
 }  // namespace
 
-std::string progress_text(const data::Progress& p) {
+std::string build_progress_text(const data::Progress& p) {
   const char* stage = p.stage == data::Stage::Hash ? "hashing" : p.stage == data::Stage::Scan ? "reading" : "encoding";
   const auto done = static_cast<double>(p.bytes), total = static_cast<double>(p.total_bytes);
   const auto documents = p.documents > 0 ? ("  " + io::counted(p.documents, "document")) : "";
@@ -105,7 +105,7 @@ train::Dataset open_dataset(const io::Config& config, ProgressLine& line,
     if (line.due()) line.update(text_of(p));
   };
   progress.shards = [&](const data::Progress& p) {
-    if (line.due()) line.update(progress_text(p));
+    if (line.due()) line.update(build_progress_text(p));
   };
   progress.note = [&](const std::string& text) { line.note(text); };
   line.doing("data: reading the text");

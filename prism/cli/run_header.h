@@ -9,7 +9,7 @@
 
 namespace prism::cli {
 
-std::string progress_text(const data::Progress& progress);
+std::string build_progress_text(const data::Progress& progress);
 
 std::string data_line(const train::DatasetSize& data);  // "data    1,234,567 tokens per epoch, …"
 

@@ -16,7 +16,7 @@
 namespace prism::cli {
 namespace {
 
-struct TrainOptions {
+struct TrainTokenizerOptions {
   CorpusOptions corpus;
   std::string out;
   text::TrainerOptions trainer;
@@ -59,7 +59,7 @@ text::TrainerResult learn(const data::Corpus& corpus, text::TrainerOptions optio
   return text::train_bpe(next, options);
 }
 
-int train(const TrainOptions& options) {
+int train_tokenizer(const TrainTokenizerOptions& options) {
   const Pace pace;
   check_writable(options.out);
   const data::Corpus corpus = options.corpus.open();
@@ -80,8 +80,8 @@ int train(const TrainOptions& options) {
   return 0;
 }
 
-Action attach_train(CLI::App& app) {
-  auto options = std::make_shared<TrainOptions>();
+Action attach_train_tokenizer(CLI::App& app) {
+  auto options = std::make_shared<TrainTokenizerOptions>();
   text::TrainerOptions& trainer = options->trainer;
   options->corpus.add_to(app);
   add_path(app, "--out", options->out, "File to write, such as tokenizer.json")->required();
@@ -101,10 +101,10 @@ Action attach_train(CLI::App& app) {
   add_integer(app, "--threads", trainer.threads, "Threads that count words; 0: one per core", 0, 1024);
   add_integer(app, "--memory", options->memory_mb, "MB for distinct words; beyond that, the rarest are\nleft out", 1,
               int64_t{1} << 24);
-  return [options] { return train(*options); };
+  return [options] { return train_tokenizer(*options); };
 }
 
-struct InfoOptions {
+struct TokenizerInfoOptions {
   std::string tokenizer;
   std::string text = "Muon's speed, without the hunt for a learning rate.";
 };
@@ -116,7 +116,7 @@ std::string quoted_tokens(const text::Tokenizer& tokenizer, const std::vector<te
   return line;
 }
 
-int info(const InfoOptions& options) {
+int tokenizer_info(const TokenizerInfoOptions& options) {
   const auto tokenizer = text::Tokenizer::load(options.tokenizer);
   print_row("vocabulary", fmt::format("{} tokens", grouped(tokenizer.size())));
   print_row("hash", tokenizer.hash());
@@ -133,13 +133,13 @@ int info(const InfoOptions& options) {
   return 0;
 }
 
-Action attach_info(CLI::App& app) {
-  auto options = std::make_shared<InfoOptions>();
+Action attach_tokenizer_info(CLI::App& app) {
+  auto options = std::make_shared<TokenizerInfoOptions>();
   add_path(app, "tokenizer", options->tokenizer,
            "tokenizer.json, or a folder that contains it or\nvocab.json and merges.txt")
       ->required();
   app.add_option("--text", options->text, "Text to encode as an example")->type_name("TEXT");
-  return [options] { return info(*options); };
+  return [options] { return tokenizer_info(*options); };
 }
 
 }  // namespace
@@ -147,9 +147,9 @@ Action attach_info(CLI::App& app) {
 Command tokenizer_command() {
   const Command train = {"train", "Train a byte-level BPE tokenizer on text",
                          "prism tokenizer train corpus/ notes.txt.zst --vocab 16384 --out tokenizer.json",
-                         attach_train};
+                         attach_train_tokenizer};
   const Command info = {"info", "Show a tokenizer's vocabulary, hash, special tokens and an example",
-                        "prism tokenizer info tokenizer.json --text \"import torch\"", attach_info};
+                        "prism tokenizer info tokenizer.json --text \"import torch\"", attach_tokenizer_info};
   return {"tokenizer", "Train, use and inspect tokenizers", "prism tokenizer train corpus/ --out tokenizer.json",
           [=](CLI::App& app) {
             return attach_commands(app, {train, tokenizer_encode_command(), tokenizer_decode_command(), info});

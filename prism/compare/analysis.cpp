@@ -12,8 +12,6 @@
 namespace prism::compare {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 const RunOutcome* find(const std::vector<RunOutcome>& runs, size_t contender, double lr, int64_t seed) {
   for (const auto& run : runs) {
     if (run.contender == contender && run.lr == lr && run.seed == seed) return &run;

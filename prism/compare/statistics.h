@@ -26,6 +26,7 @@ struct Estimate {
 
 inline constexpr size_t kLeastSeeds = 3;
 inline constexpr double kConfidence = 0.95;
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Returns mean ± t_{(1+c)/2, n−1} · s/√n, c the confidence. For differences of pairs this is the paired t interval.
 Estimate mean_with_interval(std::span<const double> values, double confidence = kConfidence);
@@ -33,14 +34,12 @@ Estimate mean_with_interval(std::span<const double> values, double confidence = 
 // A learning rate and its held-out loss; infinity if the run diverged.
 struct SweepPoint {
   double lr = 0;
-  double loss = std::numeric_limits<double>::infinity();
+  double loss = kInfinity;
 };
 
 using report::Edge;
 
-inline double finite_or_infinity(double value) {
-  return std::isfinite(value) ? value : std::numeric_limits<double>::infinity();
-}
+inline double finite_or_infinity(double value) { return std::isfinite(value) ? value : kInfinity; }
 
 struct Sweep {
   SweepPoint best;

@@ -3,11 +3,14 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "prism/data/bytes.h"
 #include "prism/data/corpus.h"
 
 namespace prism::data {
+
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 // The documents of one file, in pieces; blank documents included.
 class FormatReader {

@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kFormat = "prism-shards";
 constexpr int64_t kVersion = 1;
-constexpr size_t kReadBytes = size_t{1} << 20;
+constexpr size_t kHashReadBytes = size_t{1} << 20;
 constexpr const char* kHash = "xxh3";
 
 std::string hash_file(const fs::path& path, std::string& buffer, const std::function<void(uint64_t)>& advance) {
@@ -62,7 +62,7 @@ int64_t count(const nlohmann::json& object, const char* key, std::string_view wh
 
 std::vector<Source> hash_sources(const Corpus& corpus, const std::function<void(uint64_t)>& advance) {
   std::vector<Source> sources;
-  std::string buffer(kReadBytes, '\0');
+  std::string buffer(kHashReadBytes, '\0');
   uint64_t done = 0;
   const auto count_bytes = [&](uint64_t bytes) {
     done += bytes;

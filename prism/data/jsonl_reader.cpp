@@ -15,8 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-constexpr size_t kReadBytes = size_t{1} << 18;
+constexpr size_t kLineReadBytes = size_t{1} << 18;
 
 // Extracts one string field from the events of a JSON line without building the rest.
 class FieldFinder {
@@ -162,7 +161,7 @@ class JsonLinesReader : public FormatReader {
       ++line_number_;
       check_length(end_);
     }
-    const size_t wanted = std::max(kReadBytes, end_);
+    const size_t wanted = std::max(kLineReadBytes, end_);
     buffer_.resize(end_ + wanted);
     const size_t got = bytes_->read({buffer_.data() + end_, wanted});
     ended_ = got < wanted;

@@ -18,7 +18,7 @@ namespace prism::data {
 
 namespace {
 
-constexpr int64_t kBufferBytes = int64_t{1} << 20;
+constexpr int64_t kColumnBufferBytes = int64_t{1} << 20;
 constexpr int64_t kBatchRows = 64;
 
 // Makes Arrow buffer only the pages in use, where the default would load the whole column of a row group, and check the
@@ -26,7 +26,7 @@ constexpr int64_t kBatchRows = 64;
 parquet::ReaderProperties reader_properties() {
   parquet::ReaderProperties properties;
   properties.enable_buffered_stream();
-  properties.set_buffer_size(kBufferBytes);
+  properties.set_buffer_size(kColumnBufferBytes);
   properties.set_page_checksum_verification(true);
   return properties;
 }

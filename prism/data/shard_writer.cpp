@@ -22,7 +22,7 @@ static_assert(std::endian::native == std::endian::little, "shards are written in
 
 namespace {
 
-constexpr size_t kBufferBytes = size_t{1} << 20;
+constexpr size_t kShardBufferBytes = size_t{1} << 20;
 constexpr std::string_view kTemporary = ".tmp";
 
 std::array<int32_t, 256> make_header(int64_t token_bytes, int64_t tokens) {
@@ -57,20 +57,20 @@ struct ShardWriter::OpenShard {
   OpenShard(const fs::path& path, std::string name, int64_t token_bytes)
       : file(path, O_WRONLY | O_CREAT | O_TRUNC), entry{std::move(name), 0, {}} {
     file.write_all(bytes_of(make_header(token_bytes, 0)));
-    buffer.reserve(kBufferBytes);
+    buffer.reserve(kShardBufferBytes);
   }
 
   template <typename Token>
   void append(std::span<const uint32_t> tokens) {
     for (size_t done = 0; done < tokens.size();) {
-      const size_t room = (kBufferBytes - buffer.size()) / sizeof(Token);
+      const size_t room = (kShardBufferBytes - buffer.size()) / sizeof(Token);
       const auto part = tokens.subspan(done, std::min(room, tokens.size() - done));
       const size_t old_size = buffer.size();
       buffer.resize(old_size + part.size() * sizeof(Token));
       auto* out = reinterpret_cast<Token*>(buffer.data() + old_size);
       std::ranges::transform(part, out, [](uint32_t token) { return static_cast<Token>(token); });
       done += part.size();
-      if (buffer.size() == kBufferBytes) write_buffer();
+      if (buffer.size() == kShardBufferBytes) write_buffer();
     }
     entry.tokens += static_cast<int64_t>(tokens.size());
   }

@@ -10,8 +10,6 @@ namespace prism::data {
 
 namespace {
 
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-
 class TextReader : public FormatReader {
  public:
   TextReader(std::unique_ptr<ByteStream> bytes, const ReaderOptions& options)

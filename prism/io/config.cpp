@@ -15,8 +15,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMaxShown = 200;
-
 std::string shown(const json& value) {
   if (value.is_number_float()) return fmt::format("{}", value.get<double>());  // JSON has no inf and nan
   auto text = value.dump(-1, ' ', false, json::error_handler_t::replace);

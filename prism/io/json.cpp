@@ -17,7 +17,6 @@ using nlohmann::json;
 using Event = json::parse_event_t;
 
 constexpr int kMaxDepth = 128;
-constexpr size_t kMaxShown = 200;  // bytes of the user's text in a message
 
 // nlohmann::json silently keeps the last of two equal keys; this callback sees both.
 class StrictRules {

@@ -10,7 +10,10 @@ namespace prism::io {
 // deep. Throws prism::Error for anything else; `where` begins the message.
 nlohmann::json parse_json(std::string_view text, std::string_view where);
 
-// Returns the text with JSON's quotes and escapes, for messages. Broken UTF-8 becomes U+FFFD, and long text is cut.
+constexpr size_t kMaxShown = 200;  // bytes of the user's text in a message
+
+// Returns the text with JSON's quotes and escapes, for messages. Broken UTF-8 becomes U+FFFD. Text longer than kMaxShown
+// is cut.
 std::string quote(std::string_view text);
 
 }  // namespace prism::io

@@ -14,7 +14,7 @@ std::string hugging_face_config(const ModelConfig& config);
 
 // Parses a config.json. Throws prism::Error that names the key if the model is not supported (another architecture,
 // sliding windows, scaled RoPE …); `where` begins the message.
-ModelConfig from_hugging_face_config(std::string_view json, std::string_view where);
+ModelConfig from_hugging_face_config(std::string_view text, std::string_view where);
 
 enum class ExportType { Float32, Bfloat16 };
 

@@ -11,17 +11,17 @@
 namespace prism::model {
 namespace {
 
-using Json = nlohmann::json;
+using nlohmann::json;
 
 // Reads a config.json key by key. A key that is absent or null takes the given default.
 class Reader {
  public:
-  Reader(std::string_view json, std::string_view where) : where_(where), object_(io::parse_json(json, where)) {
+  Reader(std::string_view text, std::string_view where) : where_(where), object_(io::parse_json(text, where)) {
     if (!object_.is_object()) fail("expected a JSON object");
   }
 
   bool has(const char* key) const { return object_.contains(key) && !object_[key].is_null(); }
-  const Json& at(const char* key) const { return object_[key]; }
+  const json& at(const char* key) const { return object_[key]; }
 
   int64_t integer(const char* key, std::optional<int64_t> otherwise = {}) const {
     if (!has(key)) {
@@ -45,30 +45,30 @@ class Reader {
   }
 
   // Throws if the key has any value but this one.
-  void expect(const char* key, const Json& value) const {
+  void expect(const char* key, const json& value) const {
     if (has(key) && at(key) != value) fail(fmt::format("'{}' must be {}, got {}", key, value.dump(), show(key)));
   }
 
-  std::string show(const char* key) const { return at(key).dump(-1, ' ', false, Json::error_handler_t::replace); }
+  std::string show(const char* key) const { return at(key).dump(-1, ' ', false, json::error_handler_t::replace); }
 
   [[noreturn]] void fail(std::string_view what) const { throw Error(fmt::format("{}: {}", where_, what)); }
 
  private:
   std::string where_;
-  Json object_;
+  json object_;
 };
 
 void refuse_what_we_cannot_do(const Reader& config) {
   if (!config.has("model_type")) config.fail("'model_type' is missing, expected \"qwen2\"");
   config.expect("model_type", "qwen2");
-  config.expect("architectures", Json::array({"Qwen2ForCausalLM"}));
+  config.expect("architectures", json::array({"Qwen2ForCausalLM"}));
   config.expect("hidden_act", "silu");
   config.expect("use_sliding_window", false);
   config.expect("attention_dropout", 0.0);
   if (config.has("layer_types")) {
-    const Json& types = config.at("layer_types");
+    const json& types = config.at("layer_types");
     const bool known = types.is_array() && std::all_of(types.begin(), types.end(),
-                                                       [](const Json& type) { return type == "full_attention"; });
+                                                       [](const json& type) { return type == "full_attention"; });
     if (!known)
       config.fail(
           fmt::format("'layer_types' must be a list of \"full_attention\", got {}", config.show("layer_types")));
@@ -82,7 +82,7 @@ void refuse_what_we_cannot_do(const Reader& config) {
 double read_rope_theta(const Reader& config) {
   constexpr double kDefault = 10000;  // Qwen2Config's
   if (!config.has("rope_parameters")) return config.number("rope_theta", kDefault);
-  const Json& rope = config.at("rope_parameters");
+  const json& rope = config.at("rope_parameters");
   if (!rope.is_object()) config.fail("'rope_parameters' must be an object");
   for (const auto& [key, value] : rope.items()) {
     if (key == "rope_type" && value != "default") {
@@ -132,8 +132,8 @@ std::string hugging_face_config(const ModelConfig& config) {
   return config_object(config, "float32", {}).dump(2) + "\n";
 }
 
-ModelConfig from_hugging_face_config(std::string_view json, std::string_view where) {
-  const Reader config(json, where);
+ModelConfig from_hugging_face_config(std::string_view text, std::string_view where) {
+  const Reader config(text, where);
   refuse_what_we_cannot_do(config);
   ModelConfig c;
   c.vocab = config.integer("vocab_size");

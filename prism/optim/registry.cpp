@@ -16,14 +16,14 @@
 namespace prism {
 namespace {
 
-struct Entry {
+struct Registration {
   OptimizerInfo info;
   std::function<std::unique_ptr<Options>()> options;
   std::function<std::unique_ptr<Optimizer>(const Parameters&, const Options&)> optimizer;
 };
 
 template <class Class, class O>
-Entry entry(const char* class_name, const char* label, const char* summary) {
+Registration registration(const char* class_name, const char* label, const char* summary) {
   return {{O().name(), class_name, label, summary},
           [] { return std::make_unique<O>(); },
           [](const Parameters& parameters, const Options& options) {
@@ -31,38 +31,38 @@ Entry entry(const char* class_name, const char* label, const char* summary) {
           }};
 }
 
-const std::vector<Entry>& registry() {
-  static const std::vector<Entry> all = {
-      entry<Prism, PrismOptions>(
+const std::vector<Registration>& registry() {
+  static const std::vector<Registration> all = {
+      registration<Prism, PrismOptions>(
           "Prism", "PRISM",
           "PRISM: Muon's spectral descent, with directions damped by the noise of their gradients. For matrices."),
-      entry<Muon, MuonOptions>("Muon", "Muon",
-                               "Muon: spectral descent on the momentum; Prism with gamma=0. For matrices."),
-      entry<TikhonovMuon, TikhonovMuonOptions>("TikhonovMuon", "Tikhonov Muon",
-                                               "Muon with uniform damping in place of PRISM's. For matrices."),
-      entry<AdamW, AdamWOptions>("AdamW", "AdamW", "torch.optim.AdamW: Adam with decoupled weight decay."),
-      entry<Adam, AdamOptions>("Adam", "Adam", "torch.optim.Adam: weight decay is added to the gradient."),
-      entry<AdaGrad, AdaGradOptions>("AdaGrad", "AdaGrad",
-                                     "torch.optim.Adagrad: weight decay is added to the gradient."),
-      entry<RMSprop, RMSpropOptions>("RMSprop", "RMSprop",
-                                     "torch.optim.RMSprop: weight decay is added to the gradient."),
-      entry<SSD, SSDOptions>(
+      registration<Muon, MuonOptions>("Muon", "Muon",
+                                      "Muon: spectral descent on the momentum; Prism with gamma=0. For matrices."),
+      registration<TikhonovMuon, TikhonovMuonOptions>("TikhonovMuon", "Tikhonov Muon",
+                                                      "Muon with uniform damping in place of PRISM's. For matrices."),
+      registration<AdamW, AdamWOptions>("AdamW", "AdamW", "torch.optim.AdamW: Adam with decoupled weight decay."),
+      registration<Adam, AdamOptions>("Adam", "Adam", "torch.optim.Adam: weight decay is added to the gradient."),
+      registration<AdaGrad, AdaGradOptions>("AdaGrad", "AdaGrad",
+                                            "torch.optim.Adagrad: weight decay is added to the gradient."),
+      registration<RMSprop, RMSpropOptions>("RMSprop", "RMSprop",
+                                            "torch.optim.RMSprop: weight decay is added to the gradient."),
+      registration<SSD, SSDOptions>(
           "SSD", "SSD",
           "Stochastic spectral descent: steps of the gradient's nuclear norm along its polar factor. For matrices."),
-      entry<RMSspectral, RMSspectralOptions>(
+      registration<RMSspectral, RMSspectralOptions>(
           "RMSspectral", "RMSspectral",
           "Spectral descent in coordinates scaled by a running second moment. For matrices."),
-      entry<ADAspectral, ADAspectralOptions>(
+      registration<ADAspectral, ADAspectralOptions>(
           "ADAspectral", "ADAspectral",
           "Spectral descent in coordinates scaled by a summed second moment. For matrices."),
-      entry<Shampoo, ShampooOptions>("Shampoo", "Shampoo",
-                                     "Shampoo: both sides of the gradient whitened by fourth roots. For matrices."),
-      entry<SOAP, SOAPOptions>("SOAP", "SOAP", "SOAP: Adam in Shampoo's eigenbasis. For matrices."),
+      registration<Shampoo, ShampooOptions>(
+          "Shampoo", "Shampoo", "Shampoo: both sides of the gradient whitened by fourth roots. For matrices."),
+      registration<SOAP, SOAPOptions>("SOAP", "SOAP", "SOAP: Adam in Shampoo's eigenbasis. For matrices."),
   };
   return all;
 }
 
-const Entry& find(const std::string& name) {
+const Registration& find(const std::string& name) {
   for (const auto& candidate : registry()) {
     if (candidate.info.name == name) return candidate;
   }

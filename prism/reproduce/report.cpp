@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <set>
 #include <stdexcept>
 #include <tuple>
@@ -18,8 +17,6 @@
 
 namespace prism::reproduce {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 void add_stability(Row& row, const Stability& stability) {
   if (stability.diverged) {
@@ -145,7 +142,7 @@ std::vector<Row> rows_of(const Experiment& experiment, const State& state, const
         if (run.contender != contender || run.lr != lr) continue;
         ++row.seeds;
         held_out.push_back(run.loss);
-        train.push_back(run.diverged ? kInfinity : compare::finite_or_infinity(run.summary.loss));
+        train.push_back(run.diverged ? compare::kInfinity : compare::finite_or_infinity(run.summary.loss));
         const auto* stored = find(pool, plan.run(contender, lr, run.seed), setup);
         add_stability(row, stored->stability);
         if (row.run == nullptr) row.run = stored;

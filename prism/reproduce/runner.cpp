@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <set>
 
 #include "prism/train/config.h"
@@ -17,8 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 double tokens_of(const json& settings) {
   return settings.at("train.steps").get<double>() * settings.at("train.batch").get<double>() *
@@ -83,7 +80,7 @@ compare::RunOutcome outcome_of(const compare::PlannedRun& planned, const StoredR
                               .summary = stored.summary,
                               .diverged = stored.stability.diverged.has_value(),
                               .page = stored.curves};
-  outcome.loss = outcome.diverged ? kInfinity : compare::finite_or_infinity(stored.summary.val_loss);
+  outcome.loss = outcome.diverged ? compare::kInfinity : compare::finite_or_infinity(stored.summary.val_loss);
   const auto& val = stored.curves.val;
   outcome.eval_tokens.assign(val.tokens.begin(), val.tokens.end());
   outcome.eval_seconds = val.seconds;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <stdexcept>
 
 #include "prism/compare/statistics.h"
@@ -11,10 +10,7 @@
 namespace prism::reproduce {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kRise = 1;  // nats above the minimum that count as divergence
-
-double or_infinity(double loss) { return std::isfinite(loss) ? loss : kInfinity; }
 
 // Returns the first step from which `curve` stays above `limit` to its end.
 int64_t last_crossing(const std::vector<double>& curve, double limit) {
@@ -31,7 +27,7 @@ std::vector<double> running_loss(std::span<const double> losses) {
   for (size_t i = 0; i < losses.size(); ++i) {
     const size_t begin = i + 1 > window ? i + 1 - window : 0;
     double sum = 0;
-    for (size_t j = begin; j <= i; ++j) sum += or_infinity(losses[j]);
+    for (size_t j = begin; j <= i; ++j) sum += compare::finite_or_infinity(losses[j]);
     means.push_back(sum / static_cast<double>(i + 1 - begin));
   }
   return means;
@@ -55,16 +51,16 @@ std::vector<Spike> spikes(std::span<const double> losses, const SpikeOptions& op
   for (size_t i = window; i < losses.size(); ++i) {
     std::vector<double> before(losses.begin() + static_cast<std::ptrdiff_t>(i - window),
                                losses.begin() + static_cast<std::ptrdiff_t>(i));
-    std::transform(before.begin(), before.end(), before.begin(), or_infinity);
+    std::transform(before.begin(), before.end(), before.begin(), compare::finite_or_infinity);
     const double middle = train::median(before);
     if (!std::isfinite(middle)) continue;
     for (double& loss : before) loss = std::abs(loss - middle);
     const double threshold = middle + options.k * 1.4826 * train::median(before);
-    if (!(or_infinity(losses[i]) > threshold)) continue;
+    if (!(compare::finite_or_infinity(losses[i]) > threshold)) continue;
     Spike spike{.step = static_cast<int64_t>(i + 1), .height = 0, .recovery = std::nullopt};
     size_t end = i;
-    for (; end < losses.size() && or_infinity(losses[end]) > threshold; ++end)
-      spike.height = std::max(spike.height, or_infinity(losses[end]) - middle);
+    for (; end < losses.size() && compare::finite_or_infinity(losses[end]) > threshold; ++end)
+      spike.height = std::max(spike.height, compare::finite_or_infinity(losses[end]) - middle);
     if (end < losses.size()) spike.recovery = static_cast<int64_t>(end - i);
     found.push_back(spike);
     i = end;

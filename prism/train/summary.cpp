@@ -55,7 +55,7 @@ void add_data(const Dataset& dataset, const RunState& state, RunSummary& summary
     summary.data.sources.push_back({source.path, source.files, static_cast<int64_t>(source.bytes), source.hash});
 }
 
-RunSummary::Memory memory_of(at::Device device) {
+RunSummary::Memory used_memory(at::Device device) {
   const auto peak = peak_memory(device);
   if (device.is_cpu()) return {"host", peak.host, {}, peak.host};
   return {"device", peak.device, peak.reserved, peak.host};
@@ -94,7 +94,7 @@ void summarize(const std::vector<StepRecord>& metrics, const Trainer& trainer, c
   add_routing(trainer.optimizer().routing(), summary);
   add_data(dataset, state, summary);
   summary.machine = machine(device);
-  summary.memory = memory_of(device);
+  summary.memory = used_memory(device);
 }
 
 }  // namespace prism::train
