@@ -14,9 +14,8 @@
 namespace prism::cli {
 
 void BenchOptions::attach_models(CLI::App& app) {
-  add_names(
-      app, "--model", models, bench::shape_set_names(),
-      "Models whose shapes to use: demo, 22m, 124m, 1b, 7b,\nwide, experts, odd (default 22m; on a GPU also 1b)");
+  add_names(app, "--model", models, bench::shape_set_names(),
+            "Models whose shapes to use: demo, 22m, 124m, 1b, 7b,\nwide, experts, odd (default 22m; on a GPU also 1b)");
 }
 
 void BenchOptions::attach_json(CLI::App& app) {

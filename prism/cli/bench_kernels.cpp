@@ -113,7 +113,7 @@ Action attach_bench_kernels(CLI::App& app) {
 }  // namespace
 
 Command bench_kernels_command() {
-  return {"kernels", "Profile one optimizer step: time and roofline of each kernel",
+  return {"kernels", "Profile the kernels of one optimizer step",
           "prism bench kernels --model 1b\nprism bench kernels --optimizer muon --device cpu", attach_bench_kernels};
 }
 

@@ -142,7 +142,7 @@ Action attach_bench_optimizer(CLI::App& app) {
 }  // namespace
 
 Command bench_optimizer_command() {
-  return {"optimizer", "Time optimizer steps over all hidden matrices of a model",
+  return {"optimizer", "Time optimizer steps over a model's hidden matrices",
           "prism bench optimizer --model 22m --json results.json --page results.html\n"
           "python bench/peers.py --model 22m 1b      # with torch's and other optimizers",
           attach_bench_optimizer};

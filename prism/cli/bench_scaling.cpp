@@ -99,8 +99,8 @@ Action attach_bench_scaling(CLI::App& app) {
 }  // namespace
 
 Command bench_scaling_command() {
-  return {"scaling", "Model a step on many processes: work, traffic and balance",
-          "prism bench scaling --model 1b 7b --ranks 8 64 512 --link 50", attach_bench_scaling};
+  return {"scaling", "Model a step on many processes", "prism bench scaling --model 1b 7b --ranks 8 64 512 --link 50",
+          attach_bench_scaling};
 }
 
 }  // namespace prism::cli

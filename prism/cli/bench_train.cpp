@@ -126,7 +126,7 @@ Action attach_bench_train(CLI::App& app) {
 }  // namespace
 
 Command bench_train_command() {
-  return {"train", "Time training steps on random tokens: speed, memory, optimizer's share",
+  return {"train", "Time training steps on random tokens",
           "prism bench train --preset 22m --optimizer prism muon adamw\n"
           "prism bench train --device cpu --profile\n"
           "python bench/peers.py train --preset 22m      # with the same model in PyTorch",

@@ -82,7 +82,7 @@ int compare_optimizers(const ConfigOptions& options) {
 }  // namespace
 
 Command compare_command() {
-  return {"compare", "Compare optimizers fairly: same start and data, best rate for each",
+  return {"compare", "Compare optimizers, each at its best learning rate",
           "prism compare --config configs/demo.toml --out runs/demo", [](CLI::App& app) -> Action {
             auto options = std::make_shared<ConfigOptions>();
             options->attach(app);

@@ -181,7 +181,7 @@ Action attach_eval(CLI::App& app) {
 }  // namespace
 
 Command eval_command() {
-  return {"eval", "Measure a model on a text: loss, perplexity, bits per byte",
+  return {"eval", "Measure a model's loss and perplexity on a text",
           "prism eval runs/a valid.txt\nprism eval hf/ valid.txt --logits logits.safetensors --json", attach_eval};
 }
 

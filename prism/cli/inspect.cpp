@@ -95,7 +95,7 @@ int inspect(const InspectOptions& options) {
 
 Command inspect_command() {
   return {
-      "inspect", "Show what the optimizer sees: spectra, SNR, gains, norms",
+      "inspect", "Show spectra, SNR, gains and norms of every matrix",
       "prism inspect runs/a\nprism inspect runs/a --watch\nprism inspect runs/a/checkpoints/step-00001000 "
       "--data text.txt --page i.html",
       [](CLI::App& app) -> Action {

@@ -148,7 +148,7 @@ Command tokenizer_command() {
   const Command train = {"train", "Train a byte-level BPE tokenizer on text",
                          "prism tokenizer train corpus/ notes.txt.zst --vocab 16384 --out tokenizer.json",
                          attach_train_tokenizer};
-  const Command info = {"info", "Show a tokenizer's vocabulary, hash, special tokens and an example",
+  const Command info = {"info", "Show a tokenizer's vocabulary and special tokens",
                         "prism tokenizer info tokenizer.json --text \"import torch\"", attach_tokenizer_info};
   return {"tokenizer", "Train, use and inspect tokenizers", "prism tokenizer train corpus/ --out tokenizer.json",
           [=](CLI::App& app) {

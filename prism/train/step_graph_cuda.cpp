@@ -12,7 +12,7 @@
 namespace prism::train {
 namespace {
 
-void check(cudaError_t error) { TORCH_CHECK(error == cudaSuccess, "train: CUDA: ", cudaGetErrorString(error)); }
+void check_cuda(cudaError_t error) { TORCH_CHECK(error == cudaSuccess, "train: CUDA: ", cudaGetErrorString(error)); }
 
 // Returns one stream per device. All runs of the process share it, because cuBLAS keeps a workspace (63 MB on an H200)
 // for every stream that it has seen.
@@ -31,7 +31,7 @@ class CudaSteps : public StepGraph {
  public:
   explicit CudaSteps(at::Device device) : stream_(stream_of(device)) {
     const c10::cuda::CUDAStreamGuard guard(stream_);
-    for (auto& event : events_) check(cudaEventCreate(&event));
+    for (auto& event : events_) check_cuda(cudaEventCreate(&event));
   }
 
   ~CudaSteps() override {
@@ -40,7 +40,7 @@ class CudaSteps : public StepGraph {
 
   void run(const std::function<void()>& prepare, const std::function<void()>& work, bool graph) override {
     const c10::cuda::CUDAStreamGuard guard(stream_);
-    if (!warm_) check(cudaDeviceSynchronize());  // other streams may still be writing weights and state
+    if (!warm_) check_cuda(cudaDeviceSynchronize());  // other streams may still be writing weights and state
     prepare();
     if (!graph || !warm_) {
       work();
@@ -54,16 +54,16 @@ class CudaSteps : public StepGraph {
   void mark(Mark mark) override {
     // Inside a capture, only an external event is recorded by each replay.
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    check(cudaStreamIsCapturing(stream_, &status));
+    check_cuda(cudaStreamIsCapturing(stream_, &status));
     const unsigned flags = status == cudaStreamCaptureStatusActive ? cudaEventRecordExternal : cudaEventRecordDefault;
-    check(cudaEventRecordWithFlags(events_[mark], stream_, flags));
+    check_cuda(cudaEventRecordWithFlags(events_[mark], stream_, flags));
   }
 
-  void wait() override { check(cudaStreamSynchronize(stream_)); }
+  void wait() override { check_cuda(cudaStreamSynchronize(stream_)); }
 
   double milliseconds() const override {
     float result = 0;
-    check(cudaEventElapsedTime(&result, events_[kBefore], events_[kAfter]));
+    check_cuda(cudaEventElapsedTime(&result, events_[kBefore], events_[kAfter]));
     return result;
   }
 

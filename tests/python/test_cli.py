@@ -464,6 +464,13 @@ def test_no_arguments_show_the_help_of_all_commands():
     assert output == run("--help")[0]
     for command in COMMANDS:
         assert re.search(rf"^  {command.split()[0]} ", output, re.MULTILINE)
+    assert max(map(len, output.splitlines())) <= 80, output
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_help_of_a_group_fits_in_80_columns(group):
+    output, _ = run(group, "--help")
+    assert max(map(len, output.splitlines())) <= 80, output
 
 
 def test_an_empty_folder_name_is_refused(tmp_path):
