@@ -103,12 +103,27 @@ size_t first_match(const Rules& rules, const std::vector<std::regex>& patterns, 
   return r;
 }
 
+// Returns true for a layer with one output: a 1 × n weight that a rule before r took for its shape alone, since no rule
+// between them knows its name.
+bool has_one_output(const Rules& rules, const std::vector<std::regex>& patterns, const Routing::Line& line,
+                    const std::string& name, size_t r) {
+  if (line.rule >= r || line.shape.size() != 2 || line.shape[0] != 1 || !name.ends_with("weight")) return false;
+  for (size_t between = line.rule + 1; between < r; ++between) {
+    if (rules[between].only == Only::Any && std::regex_search(name, patterns[between])) return false;
+  }
+  return true;
+}
+
 // The index of the last matrix that no rule before r took, if nothing takes its output and it is not the only matrix.
 // Parameters that earlier rules sent to the optimizer of r (tables, depthwise convolutions) count as taking nothing,
-// except for norms.
-std::optional<size_t> output_layer(const Rules& rules, const std::vector<Routing::Line>& lines, size_t r) {
-  const auto counts = [&](const Routing::Line& line) {
-    return line.rule > r || line.shape.size() == 1 || rules[line.rule].options->name() != rules[r].options->name();
+// except for norms and layers with one output.
+std::optional<size_t> output_layer(const Rules& rules, const std::vector<std::regex>& patterns,
+                                   const std::vector<Routing::Line>& lines, const std::vector<std::string>& names,
+                                   size_t r) {
+  const auto counts = [&](size_t p) {
+    return lines[p].rule > r || lines[p].shape.size() == 1 ||
+           rules[lines[p].rule].options->name() != rules[r].options->name() ||
+           has_one_output(rules, patterns, lines[p], names[p], r);
   };
   size_t last = lines.size();
   for (size_t p = 0; p < lines.size(); ++p) {
@@ -118,7 +133,7 @@ std::optional<size_t> output_layer(const Rules& rules, const std::vector<Routing
   bool alone = true;
   for (size_t p = 0; p < lines.size(); ++p) {
     if (p == last) continue;
-    if (counts(lines[p]) && takes(lines[p].name, lines[p].shape, lines[last].shape[0])) return std::nullopt;
+    if (counts(p) && takes(lines[p].name, lines[p].shape, lines[last].shape[0])) return std::nullopt;
     alone &= lines[p].shape.size() < 2;
   }
   if (alone) return std::nullopt;
@@ -202,7 +217,8 @@ Routing::Routing(Rules rules, const Parameters& parameters) : rules_(std::move(r
     return line.rule < rules_.size() && rules_[line.rule].options->name() == rules_[r].options->name();
   };
   for (size_t r = 0; r < rules_.size(); ++r) {
-    const auto last = rules_[r].only == Only::LastMatrix ? output_layer(rules_, lines_, r) : std::nullopt;
+    const auto last =
+        rules_[r].only == Only::LastMatrix ? output_layer(rules_, patterns, lines_, plain, r) : std::nullopt;
     if (last && std::regex_search(plain[*last], patterns[r]) && !goes_there(lines_[*last], r)) lines_[*last].rule = r;
     const bool used = std::any_of(lines_.begin(), lines_.end(), [&](const Line& line) { return line.rule == r; });
     TORCH_CHECK_VALUE(used || rules_[r].required.empty(), "routing: the ", rules_[r].label, " '", rules_[r].required,

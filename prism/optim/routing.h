@@ -14,8 +14,8 @@ namespace prism {
 //   Any         none
 //   Depthwise   a convolution (channels, 1, k…) with one filter for each channel: no matrix mixes them
 //   LastMatrix  the last matrix of the model, in order of definition, if nothing in the model can take its output: no
-//               other parameter has as many columns as it has rows, and no norm has that size. It is then the output
-//               layer, whatever its name
+//               other parameter (a 1 × n head included) has as many columns as it has rows, and no norm has that size.
+//               It is then the output layer, whatever its name
 enum class Only { Any, Depthwise, LastMatrix };
 
 inline constexpr const char* kHiddenMatrix = "hidden matrix";  // label of the rule that catches what no other does

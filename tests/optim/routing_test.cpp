@@ -156,6 +156,19 @@ TEST(DefaultRules, TakeTheLastMatrixAsTheOutputLayerWhereNothingTakesWhatItGives
             (Labels{"hidden matrix", "last layer", "embedding"}));
 }
 
+TEST(DefaultRules, TakeAHeadWithOneOutputAsTheOutputLayer) {
+  const auto rules = default_rules(PrismOptions(), AdamWOptions());
+  using Labels = std::vector<std::string>;
+  EXPECT_EQ(labels({{"a.weight", {64, 32}}, {"b.weight", {64, 64}}, {"c.weight", {1, 64}}}, rules),
+            (Labels{"hidden matrix", "hidden matrix", "vector"}));
+  EXPECT_EQ(labels({{"trunk.weight", {64, 32}}, {"policy.weight", {6, 64}}, {"value.weight", {1, 64}}}, rules),
+            (Labels{"hidden matrix", "last layer", "vector"}));
+  // Tables with one row and rows that are no weights take nothing.
+  EXPECT_EQ(
+      labels({{"embed.weight", {1, 10}}, {"cls", {1, 1, 10}}, {"a.weight", {64, 32}}, {"b.weight", {10, 64}}}, rules),
+      (Labels{"vector", "vector", "hidden matrix", "last layer"}));
+}
+
 TEST(DefaultRules, TakeTheHeadsTheyAreTold) {
   using Labels = std::vector<std::string>;
   const std::vector<std::pair<std::string, Shape>> shapes = {
