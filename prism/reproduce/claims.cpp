@@ -16,16 +16,6 @@ namespace {
 
 std::string where(const std::string& claim) { return fmt::format("experiment.claims: \"{}\"", claim); }
 
-std::optional<double> as_number(const std::string& word) {
-  try {
-    size_t end = 0;
-    const double value = std::stod(word, &end);
-    return end == word.size() ? std::optional(value) : std::nullopt;
-  } catch (const std::exception&) {
-    return std::nullopt;
-  }
-}
-
 double number(const std::string& word, const std::string& claim) {
   if (const auto value = as_number(word)) return *value;
   throw Error(fmt::format("{}: expected a number, got \"{}\"", where(claim), word));
@@ -112,6 +102,16 @@ Verdict judge_spread(const Claim& claim, const std::vector<std::vector<Value>>& 
 }
 
 }  // namespace
+
+std::optional<double> as_number(const std::string& text) {
+  try {
+    size_t end = 0;
+    const double value = std::stod(text, &end);
+    return end == text.size() ? std::optional(value) : std::nullopt;
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
 
 Claim parse_claim(const std::string& text, const compare::Plan& plan) {
   const auto bar = text.find(" | ");

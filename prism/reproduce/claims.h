@@ -34,6 +34,8 @@ struct Claim {
   std::vector<char> relations;  // '<' or '>' between neighboring groups
 };
 
+std::optional<double> as_number(const std::string& text);  // nothing if the text is not a number
+
 // Parses a claim. Throws prism::Error that quotes the claim and says what was expected.
 Claim parse_claim(const std::string& text, const compare::Plan& plan);
 

@@ -90,16 +90,6 @@ Cells cells_of(const Row& row, bool paper) {
   return cells;
 }
 
-std::optional<double> number_in(const std::string& text) {
-  size_t end = 0;
-  try {
-    const double value = std::stod(text, &end);
-    return end == text.size() ? std::optional(value) : std::nullopt;
-  } catch (const std::logic_error&) {
-    return std::nullopt;
-  }
-}
-
 // Returns the paper's numbers beside ours, for the rows that have them.
 report::Published published(const Experiment& experiment, const std::vector<Row>& rows) {
   report::Published result{.paper_label = experiment.paper_label, .here_label = experiment.paper_measure->title};
@@ -107,7 +97,7 @@ report::Published published(const Experiment& experiment, const std::vector<Row>
     if (row.paper.empty()) continue;
     report::PublishedValue value{
         .optimizer = experiment.plan.contenders()[row.contender].id, .lr = row.lr, .paper = row.paper, .here = "–"};
-    value.paper_value = number_in(row.paper);
+    value.paper_value = as_number(row.paper);
     if (is_of_losses(experiment)) {
       value.here = loss_text(row.held_out);
       if (std::isfinite(row.held_out.mean)) value.here_value = row.held_out.mean;

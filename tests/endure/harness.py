@@ -6,6 +6,7 @@ import os
 import pathlib
 import platform
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -134,6 +135,14 @@ class Driver:
     def fail(self, text):
         print(f"{self.name}: FAILED: {text}", file=sys.stderr, flush=True)
         self.result["failures"].append(text)
+
+    def expect_equal_run(self, whole, run):
+        """Fails unless the finished run equals `whole` and left no temporary files. Removes the run."""
+        found = whole_differences(whole, run) + leftovers(run)
+        if found:
+            self.fail(f"{run.name}: differs in {found}")
+        shutil.rmtree(run)
+        self.tried("runs")
 
     def __exit__(self, kind, value, trace):
         """Writes the result, also of a driver that Ctrl-C ended early."""
