@@ -49,7 +49,7 @@ double KernelTime::share_of_bound(const Peak& peak) const {
   return std::max(peak.tensor_ms(work), peak.memory_ms(work)) / ms;
 }
 
-const char* word(KernelTime::Bound bound) {
+const char* name_of(KernelTime::Bound bound) {
   if (bound == KernelTime::Bound::Tensor) return "tensor";
   return bound == KernelTime::Bound::Memory ? "memory" : "launch";
 }

@@ -21,7 +21,7 @@ struct KernelTime {
   double share_of_bound(const Peak& peak) const;  // time at the bound ÷ measured time
 };
 
-const char* word(KernelTime::Bound bound);  // "launch", "memory", "tensor"
+const char* name_of(KernelTime::Bound bound);  // "launch", "memory", "tensor"
 
 // Returns, for each launch, the index of its kernel in `kernels`; nothing for a launch that does not fit. Elementwise
 // kernels are matched by name, products by position. A step runs in chunks, and each chunk begins with the first

@@ -83,7 +83,7 @@ Dion dion_of(const ShapeSet& set) {
 
 }  // namespace
 
-const char* word(Scheme scheme) {
+const char* name_of(Scheme scheme) {
   if (scheme == Scheme::Replicated) return "replicated";
   return scheme == Scheme::Owned ? "owned" : "dion-like";
 }

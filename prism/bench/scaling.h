@@ -18,7 +18,7 @@ namespace prism::bench {
 //               summed, 8·(N − 1)/N·r·(m + n) bytes, and every rank does 8mnr + 2mr² operations for it
 enum class Scheme { Replicated, Owned, DionLike };
 inline constexpr std::array kSchemes = {Scheme::Replicated, Scheme::Owned, Scheme::DionLike};
-const char* word(Scheme scheme);  // "replicated", "owned", "dion-like"
+const char* name_of(Scheme scheme);  // "replicated", "owned", "dion-like"
 
 struct Link {
   double bytes_per_s = 50e9;  // out of each rank

@@ -32,7 +32,7 @@ std::string roofline_table(const bench::Roofline& roofline, const std::optional<
   for (const auto& kernel : roofline.kernels) {
     std::vector<std::string> cells = {fitted(kernel.label, 26), in_ms(kernel.ms),
                                       percent(kernel.ms / roofline.total_ms)};
-    if (peak) cells.push_back(word(kernel.bound(*peak)));
+    if (peak) cells.push_back(name_of(kernel.bound(*peak)));
     cells.push_back(rate(kernel.work.flop, kernel.ms, 1e9));
     cells.push_back(rate(kernel.work.bytes, kernel.ms, 1e6));
     if (peak) cells.push_back(kernel.work.bytes > 0 ? percent(kernel.share_of_bound(*peak)) : "");
@@ -51,7 +51,7 @@ nlohmann::json figures_of(const bench::Roofline& roofline, const std::optional<b
     nlohmann::json row = {{"kernel", kernel.label}, {"launches", kernel.launches}, {"ms", kernel.ms}};
     if (kernel.work.flop > 0) row["tflops"] = kernel.work.flop / kernel.ms / 1e9;
     if (kernel.work.bytes > 0) row["gb_per_s"] = kernel.work.bytes / kernel.ms / 1e6;
-    if (peak) row["bound"] = word(kernel.bound(*peak));
+    if (peak) row["bound"] = name_of(kernel.bound(*peak));
     if (peak && kernel.work.bytes > 0) row["share_of_bound"] = kernel.share_of_bound(*peak);
     rows.push_back(row);
   }

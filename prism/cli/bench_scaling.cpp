@@ -61,9 +61,10 @@ int bench_scaling(const ScalingOptions& options) {
     for (const auto ranks : options.ranks) {
       for (const auto scheme : bench::kSchemes) {
         const auto line = bench::scaling(set, scheme, ranks, rates, link);
-        table.row({grouped(ranks), word(scheme), in_ms(1e3 * line.work_s), fmt::format("{:.0f} %", 100 * line.balance),
-                   in_rate(line.traffic_bytes / 1e6), in_ms(1e3 * line.link_s),
-                   in_ms(1e3 * (line.work_s + line.link_s)), in_rate(line.state_bytes / 1e6)});
+        table.row({grouped(ranks), name_of(scheme), in_ms(1e3 * line.work_s),
+                   fmt::format("{:.0f} %", 100 * line.balance), in_rate(line.traffic_bytes / 1e6),
+                   in_ms(1e3 * line.link_s), in_ms(1e3 * (line.work_s + line.link_s)),
+                   in_rate(line.state_bytes / 1e6)});
       }
     }
     fmt::print("\n{}\n{}", title_of(set), table.text());

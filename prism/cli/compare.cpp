@@ -62,7 +62,7 @@ int compare_optimizers(const ConfigOptions& options) {
   run.note = [&](const std::string& text) { line.note(text); };
   run.doing = [&](const std::string& text) { line.doing(text); };
   if (const auto jobs = config.integer("compare.jobs"); jobs > 1) {
-    if (const auto remark = jobs_remark(config, jobs); !remark.empty()) line.note(remark);
+    if (const auto remark = jobs_warning(config, jobs); !remark.empty()) line.note(remark);
     run.ahead = [&, jobs](const std::vector<compare::PlannedRun>& planned) {
       std::vector<Job> list;
       for (const auto& one : planned) list.push_back({compare::name_of(plan, one), one.config});

@@ -266,7 +266,7 @@ int run_job(const fs::path& file) {
   return 0;
 }
 
-std::string jobs_remark(const io::Config& config, int64_t at_a_time) {
+std::string jobs_warning(const io::Config& config, int64_t at_a_time) {
   if (!train::device_of(config.string("run.device")).is_cpu()) return "";
   const auto given = config.integer("run.threads");
   const int64_t threads = given > 0 ? given : at::get_num_threads(), cores = std::thread::hardware_concurrency();

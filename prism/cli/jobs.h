@@ -37,6 +37,6 @@ bool run_jobs(const std::vector<Job>& jobs, const train::Dataset& dataset, const
 int run_job(const std::filesystem::path& file);
 
 // Returns a warning if so many runs at a time use more threads than the machine has cores; else "".
-std::string jobs_remark(const io::Config& config, int64_t at_a_time);
+std::string jobs_warning(const io::Config& config, int64_t at_a_time);
 
 }  // namespace prism::cli

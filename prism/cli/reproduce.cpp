@@ -131,7 +131,7 @@ int make_runs(const ReproduceOptions& options, const std::vector<Experiment>& ex
   };
   run.note = [&](const std::string& text) { line.note(text); };
   if (options.jobs > 1) {
-    if (const auto remark = jobs_remark(config, options.jobs); !remark.empty()) line.note(remark);
+    if (const auto remark = jobs_warning(config, options.jobs); !remark.empty()) line.note(remark);
     run.ahead = [&](const auto& runs, const auto& out_of_time) {
       std::vector<Job> list;
       for (const auto& [name, one] : runs) list.push_back({name, one});
@@ -157,7 +157,7 @@ int reproduce_experiments(ReproduceOptions options) {
     fmt::print("{}: {} results added, {} already known, {} skipped (other numerics)\n", path, merged.added,
                merged.known, merged.outdated);
   }
-  auto setup = reproduce::usual_setup(experiments, pool);
+  auto setup = reproduce::most_common_setup(experiments, pool);
   if (options.dry_run) {
     print_plan(options, experiments, pool, setup.value_or(reproduce::Setup{}));
     return 0;

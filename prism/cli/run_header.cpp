@@ -141,11 +141,11 @@ void announce(const io::Config& config, const train::DatasetSize& data, Progress
         "warning: this will take about {} on this machine; use a smaller model.preset{} or fewer train.steps",
         in_time(seconds), cpu ? ", a GPU" : ""));
   }
-  if (memory > estimate.memory_there) {
+  if (memory > estimate.total_memory) {
     line.note(
         fmt::format("warning: this needs about {} of memory, but there are {}; raise train.accumulate or set "
                     "model.recompute = true",
-                    in_bytes(memory), in_bytes(estimate.memory_there)));
+                    in_bytes(memory), in_bytes(estimate.total_memory)));
   }
 }
 

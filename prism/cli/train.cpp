@@ -90,7 +90,7 @@ io::Config completed(io::Config config, int64_t vocab) {
 
 int dry_run(const io::Config& config, int64_t saved_step, ProgressLine& line, int64_t processes) {
   line.doing("data: reading the text");
-  const auto data = train::foresee_dataset(config, train::data_folder(config));
+  const auto data = train::estimate_dataset(config, train::data_folder(config));
   const auto complete = completed(config, data.vocab);
   line.clear();
   say(stdout, annotated_toml(complete, config) + "\n");
@@ -126,7 +126,7 @@ int train(const TrainOptions& options, const std::shared_ptr<dist::Communicator>
     train::choose_device(*processes, *config);
     train::check(*config);
     train::micro_batches(*config, *processes);
-    train::RunFolder{config->string("run.out")}.expect_place_for_run(options.resume);
+    train::RunFolder{config->string("run.out")}.check_can_train(options.resume);
     train::check_resume(*config);
   });
   train::expect_equal_configs(*processes, *config);

@@ -119,7 +119,7 @@ report::Sample make_sample(const Plan& plan, const Result& result, size_t conten
 }  // namespace
 
 std::optional<train::TrainedData> check_folder(const Plan& plan) {
-  train::RunFolder{plan.folder()}.expect_place_for_comparison();
+  train::RunFolder{plan.folder()}.check_can_compare();
   std::optional<train::TrainedData> trained;
   for (const auto& planned : plan.possible_runs()) {
     const train::RunFolder folder{planned.folder};

@@ -13,10 +13,10 @@ void write(const BarPage& page, const std::filesystem::path& file) {
       bars.push_back({{"name", bar.name}, {"value", bar.value}, {"marked", bar.marked}});
     groups.push_back({{"name", group.name}, {"detail", group.detail}, {"bars", bars}});
   }
-  io::write_file_atomically(file, filled("bars.html", {{"head", page_head(page.title)},
-                                                       {"title", escaped_html(page.title)},
-                                                       {"text", escaped_html(page.text)},
-                                                       {"document", escaped_json(groups)}}));
+  io::write_file_atomically(file, fill_template("bars.html", {{"head", page_head(page.title)},
+                                                              {"title", escaped_html(page.title)},
+                                                              {"text", escaped_html(page.text)},
+                                                              {"document", escaped_json(groups)}}));
 }
 
 }  // namespace prism::report

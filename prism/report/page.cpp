@@ -110,7 +110,7 @@ std::string scripts() {
 std::string html(PageDocument document) {
   check(document);
   for (auto& run : document.runs) thin_run(run);
-  return filled(
+  return fill_template(
       "page.html",
       {{"head", page_head(document.title)}, {"script", scripts()}, {"document", escaped_json(io::to_json(document))}});
 }

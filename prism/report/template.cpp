@@ -31,7 +31,7 @@ std::string escaped_json(const nlohmann::json& document) {
   return result;
 }
 
-std::string filled(std::string_view asset_name, const std::map<std::string_view, std::string>& values) {
+std::string fill_template(std::string_view asset_name, const std::map<std::string_view, std::string>& values) {
   const auto text = asset(asset_name);
   std::string result;
   for (size_t at = 0; at < text.size();) {
@@ -46,7 +46,7 @@ std::string filled(std::string_view asset_name, const std::map<std::string_view,
 }
 
 std::string page_head(std::string_view title) {
-  return filled("head.html", {{"title", escaped_html(title)}, {"style", std::string(asset("style.css"))}});
+  return fill_template("head.html", {{"title", escaped_html(title)}, {"style", std::string(asset("style.css"))}});
 }
 
 }  // namespace prism::report

@@ -8,7 +8,7 @@
 namespace prism::report {
 
 // Returns the asset with each {{name}} replaced by its value. A {{…}} inside a value is left as it is.
-std::string filled(std::string_view asset_name, const std::map<std::string_view, std::string>& values);
+std::string fill_template(std::string_view asset_name, const std::map<std::string_view, std::string>& values);
 
 // Returns the text with &, < and > escaped.
 std::string escaped_html(std::string_view text);

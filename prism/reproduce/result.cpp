@@ -115,7 +115,7 @@ std::string StoredRun::file_name() const {
                      key.hash().substr(0, 12));
 }
 
-StoredRun store(const RunKey& key, const train::RunFolder& folder, double entropy, double wall_seconds) {
+StoredRun read_run(const RunKey& key, const train::RunFolder& folder, double entropy, double wall_seconds) {
   const auto data = folder.data();
   StoredRun stored{
       .key = key, .summary = data.summary, .norms = norms_of(data.metrics), .curves = train::page_run(folder, data)};

@@ -54,7 +54,7 @@ struct StoredRun {
 double rounded(double value);  // to the five significant digits that results keep
 
 // Reads the folder of a run that has ended.
-StoredRun store(const RunKey& key, const train::RunFolder& folder, double unigram_entropy, double wall_seconds);
+StoredRun read_run(const RunKey& key, const train::RunFolder& folder, double unigram_entropy, double wall_seconds);
 
 std::string to_text(const StoredRun& run);                     // JSON, one line per part
 StoredRun read_stored_run(const std::filesystem::path& file);  // throws prism::Error if it is not one

@@ -44,10 +44,9 @@ double estimated_seconds(const compare::PlannedRun& planned, const RunKey& key, 
     const auto& theirs = run.key.settings;
     if (run.key.device != key.device || !same_under(key.settings, theirs, "model.")) continue;
     const double per_token = run.summary.wall_seconds.value_or(0) / static_cast<double>(run.summary.tokens);
-    const bool is_alike = same_under(key.settings, theirs, "train.batch") &&
-                          same_under(key.settings, theirs, "optimizer.name") &&
-                          same_under(key.settings, theirs, "optimizer.side") &&
-                          same_under(key.settings, theirs, "optimizer.covariance");
+    const bool is_alike =
+        same_under(key.settings, theirs, "train.batch") && same_under(key.settings, theirs, "optimizer.name") &&
+        same_under(key.settings, theirs, "optimizer.side") && same_under(key.settings, theirs, "optimizer.covariance");
     (is_alike ? alike : others).push_back(per_token);
   }
   const double tokens = tokens_of(key.settings);
@@ -164,7 +163,7 @@ std::vector<MissingRun> missing_runs(const std::vector<Experiment>& experiments,
   return missing;
 }
 
-std::optional<Setup> usual_setup(const std::vector<Experiment>& experiments, const Pool& pool) {
+std::optional<Setup> most_common_setup(const std::vector<Experiment>& experiments, const Pool& pool) {
   std::set<std::string> wanted;
   for (const auto& experiment : experiments) {
     for (const auto& planned : experiment.plan.sweep()) wanted.insert(key_of(planned, {}).settings_hash());
@@ -241,7 +240,7 @@ class Runner {
       const auto result = train::run(run_config(missing.run.config, run.path), dataset_, options);
       if (result.status == train::RunStatus::Interrupted) return false;
     }
-    pool_.add(store(missing.key, run, entropy_, seconds_since(begin)));
+    pool_.add(read_run(missing.key, run, entropy_, seconds_since(begin)));
     if (!options_.keep_runs) fs::remove_all(run.path);
     return true;
   }

@@ -50,7 +50,7 @@ State state_of(const Experiment& experiment, const Pool& pool, const Setup& setu
 std::vector<MissingRun> missing_runs(const std::vector<Experiment>& experiments, const Pool& pool, const Setup& setup);
 
 // Returns the setup of most of these experiments' runs in the pool, or nullopt if it has none.
-std::optional<Setup> usual_setup(const std::vector<Experiment>& experiments, const Pool& pool);
+std::optional<Setup> most_common_setup(const std::vector<Experiment>& experiments, const Pool& pool);
 
 struct RunnerProgress {
   size_t done = 0, left = 0;  // runs finished in this call; runs known to be missing, including this one

@@ -1,4 +1,4 @@
-# Writes OUT, which defines prism::train::built_from(): COMMIT or, if that is empty, the commit of the git checkout SOURCE.
+# Writes OUT, which defines prism::train::build_commit(): COMMIT or, if that is empty, the commit of the git checkout SOURCE.
 # Leaves the file alone if its content would not change.
 set(commit "unknown")
 find_program(GIT git)
@@ -15,7 +15,7 @@ elseif(GIT)
     endif()
   endif()
 endif()
-set(text "#include \"prism/train/machine.h\"\n\nnamespace prism::train {\nconst char* built_from() { return \"${commit}\"; }\n}  // namespace prism::train\n")
+set(text "#include \"prism/train/machine.h\"\n\nnamespace prism::train {\nconst char* build_commit() { return \"${commit}\"; }\n}  // namespace prism::train\n")
 set(old "")
 if(EXISTS "${OUT}")
   file(READ "${OUT}" old)

@@ -298,7 +298,7 @@ fs::path data_folder(const io::Config& config) {
                                          : fs::path(config.string("data.cache"));
 }
 
-DatasetSize foresee_dataset(const io::Config& config, const fs::path& folder) {
+DatasetSize estimate_dataset(const io::Config& config, const fs::path& folder) {
   if (!shard_folders(config).empty()) return size_of(open_dataset(config, folder));
   const auto corpus = corpus_of(config);
   const auto options = build_options(config);

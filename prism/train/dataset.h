@@ -58,7 +58,7 @@ DatasetSize size_of(const Dataset& dataset);
 
 // Returns the size of the dataset that open_dataset would return, without writing anything. Counts the tokens if the
 // shards exist, else estimates them.
-DatasetSize foresee_dataset(const io::Config& config, const std::filesystem::path& folder);
+DatasetSize estimate_dataset(const io::Config& config, const std::filesystem::path& folder);
 
 // Returns the folder of a run's tokenizer and shards: data.cache, or data in the run folder.
 std::filesystem::path data_folder(const io::Config& config);

@@ -147,7 +147,7 @@ Estimate estimate(const io::Config& config, const DatasetSize& data, int64_t don
       .gradients = kFloat * parameters,
       .optimizer = probe.state_bytes + 2 * kFloat * matrices,
       .activations = activation_bytes(config, model, device, processes) + (device.is_cpu() ? kProgram : 0)};
-  result.memory_there = total_memory(device);
+  result.total_memory = total_memory(device);
   result.checkpoint_bytes = kFloat * parameters + probe.state_bytes;
   const auto every = config.integer("checkpoint.every");
   const auto checkpoints = std::min(config.integer("checkpoint.keep") + 1, every > 0 ? (steps + every - 1) / every : 1);

@@ -20,7 +20,7 @@ struct Estimate {
     double total() const { return weights + gradients + optimizer + activations; }
   };
   Memory memory = {};
-  double memory_there = 0;  // total memory of the machine or the GPU
+  double total_memory = 0;  // total memory of the machine or the GPU
 
   double checkpoint_bytes = 0;  // per checkpoint
   double disk_bytes = 0;        // checkpoints to keep, one more during writing, and shards to build

@@ -92,7 +92,7 @@ Machine machine(at::Device device) {
   utsname system{};
   uname(&system);
   Machine result;
-  result.commit = built_from();
+  result.commit = build_commit();
   result.compiler = fmt::format("{} {}", __VERSION__[0] >= '0' && __VERSION__[0] <= '9' ? "g++" : "", __VERSION__);
   result.cores = std::thread::hardware_concurrency();
   result.cpu = proc_value("/proc/cpuinfo", "model name");

@@ -23,7 +23,7 @@ Machine machine(at::Device device);
 std::string driver_version(const std::string& text);
 
 // Returns the commit that the program was built from, with "-dirty" if files had changed since; "unknown" outside git.
-const char* built_from();
+const char* build_commit();
 
 // Returns the value of the first line "key : value" of a file like /proc/cpuinfo; empty if there is none.
 std::string proc_value(const std::filesystem::path& file, const std::string& key);

@@ -106,13 +106,13 @@ class Run {
  private:
   void prepare(const io::Config& config) {
     if (writes()) lock_.emplace(folder_.path);
-    folder_.expect_place_for_run(options_.resume);
+    folder_.check_can_train(options_.resume);
     const auto stored = folder_.config();
     check(config);
     set_up_torch(config);
     config_ = config;
     resolve(*config_, dataset_.tokenizer.size());
-    if (stored) refuse_other_run(*config_, *stored, folder_.path);
+    if (stored) check_same_run(*config_, *stored, folder_.path);
     if (stored) old_steps_ = stored->integer("train.steps");
     const auto device = device_of(config.string("run.device"));
     doing("making the model");
@@ -337,7 +337,7 @@ class Run {
 
   // Marks a run as diverged if its last loss is not finite. The guard does not see the weights after the last step.
   void check_end(const std::vector<StepRecord>& metrics, RunSummary& result) const {
-    if (result.status != RunStatus::Finished || ends_finite(metrics)) return;
+    if (result.status != RunStatus::Finished || has_finite_losses(metrics)) return;
     result.status = RunStatus::Diverged;
     result.diagnosis =
         fmt::format("diverged: after {} the loss is not finite. {}", io::counted(state_.step, "step"), kAdvice);

@@ -48,7 +48,7 @@ std::optional<io::Config> RunFolder::config() const {
   return config;
 }
 
-void RunFolder::expect_place_for_run(bool resume) const {
+void RunFolder::check_can_train(bool resume) const {
   const auto stored = config();
   if (!stored) return;
   if (is_comparison(*stored))
@@ -59,14 +59,14 @@ void RunFolder::expect_place_for_run(bool resume) const {
   }
 }
 
-void RunFolder::expect_place_for_comparison() const {
+void RunFolder::check_can_compare() const {
   const auto stored = config();
   if (!stored || is_comparison(*stored)) return;
   throw Error(fmt::format("{}: holds a training run; choose another folder (--out) to compare in", path.string()));
 }
 
 void keep_old_defaults(io::Config& config, const io::Config& stored) {
-  if (config.string("optimizer.name") != stored.string("optimizer.name")) return;  // refuse_other_run reports it
+  if (config.string("optimizer.name") != stored.string("optimizer.name")) return;  // check_same_run reports it
   for (const char* key : {"model.init_scale", "optimizer.lr", "optimizer.gamma", "optimizer.side",
                           "optimizer.covariance", "optimizer.coefficients", "optimizer.betas", "schedule.warmup"}) {
     if (!config.is_given(key)) config.assign(key, stored.value(key), stored.where(key));
@@ -80,10 +80,10 @@ void check_resume(const io::Config& config) {
   auto wanted = config;
   const auto vocab = (config.is_given("data.vocab") ? config : *stored).integer("data.vocab");
   resolve(wanted, vocab);
-  refuse_other_run(wanted, *stored, folder);
+  check_same_run(wanted, *stored, folder);
 }
 
-void refuse_other_run(const io::Config& wanted, const io::Config& written, const fs::path& folder) {
+void check_same_run(const io::Config& wanted, const io::Config& written, const fs::path& folder) {
   // Give options that did not exist when it was written their defaults.
   auto stored = written;
   resolve(stored, stored.integer("data.vocab"));

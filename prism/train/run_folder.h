@@ -31,10 +31,10 @@ struct RunFolder {
   std::optional<io::Config> config() const;
 
   // Throws prism::Error if the folder holds a comparison, or if it holds a run and `resume` is false.
-  void expect_place_for_run(bool resume) const;
+  void check_can_train(bool resume) const;
 
   // Throws prism::Error if the folder holds a training run.
-  void expect_place_for_comparison() const;
+  void check_can_compare() const;
 
   // Returns the tokenizer of the run, with the token of data.eos at the end of documents.
   text::Tokenizer tokenizer() const;
@@ -60,6 +60,6 @@ void check_resume(const io::Config& config);
 
 // Throws prism::Error if two complete configurations differ in a key that may not change; the message lists these keys.
 // `written` is that of the run in `folder`. It may have been written before the newest options existed.
-void refuse_other_run(const io::Config& wanted, const io::Config& written, const std::filesystem::path& folder);
+void check_same_run(const io::Config& wanted, const io::Config& written, const std::filesystem::path& folder);
 
 }  // namespace prism::train

@@ -63,7 +63,7 @@ RunSummary::Memory used_memory(at::Device device) {
 
 }  // namespace
 
-bool ends_finite(const std::vector<StepRecord>& metrics) {
+bool has_finite_losses(const std::vector<StepRecord>& metrics) {
   return metrics.empty() || (std::isfinite(metrics.back().loss) && std::isfinite(metrics.back().val_loss.value_or(0)));
 }
 

@@ -13,7 +13,7 @@ void summarize(const std::vector<StepRecord>& metrics, const Trainer& trainer, c
                const RunState& state, int64_t optimizer_state_bytes, RunSummary& summary);
 
 // Returns true if the last losses, training and held-out, are finite.
-bool ends_finite(const std::vector<StepRecord>& metrics);
+bool has_finite_losses(const std::vector<StepRecord>& metrics);
 
 double median(std::vector<double> values);  // 0 if there are none
 

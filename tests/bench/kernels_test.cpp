@@ -74,11 +74,11 @@ TEST(Launches, ThatDoNotFitAreNotGuessed) {
 TEST(Roofline, NamesTheBoundOfEachKernel) {
   const Peak peak{100e12, 1e12};
   const KernelTime products{"", 1, 1, {50e9, 0.1e9}}, copies{"", 1, 1, {1e9, 0.8e9}}, nothing{"", 1, 1, {}};
-  EXPECT_STREQ(word(products.bound(peak)), "tensor");
+  EXPECT_STREQ(name_of(products.bound(peak)), "tensor");
   EXPECT_DOUBLE_EQ(products.share_of_bound(peak), 0.5);
-  EXPECT_STREQ(word(copies.bound(peak)), "memory");
+  EXPECT_STREQ(name_of(copies.bound(peak)), "memory");
   EXPECT_DOUBLE_EQ(copies.share_of_bound(peak), 0.8);
-  EXPECT_STREQ(word(nothing.bound(peak)), "launch");
+  EXPECT_STREQ(name_of(nothing.bound(peak)), "launch");
 }
 
 TEST(Roofline, AddsUpTheLaunchesOfAKernel) {

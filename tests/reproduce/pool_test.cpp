@@ -198,7 +198,7 @@ TEST(Results, ATableHasARowForEachRateAndSaysWhatDiverged) {
   EXPECT_NE(text.find("| Muon | 0.05 | 1 | diverged | diverged | diverged | diverged at step 10 |"), std::string::npos)
       << text;
   EXPECT_NE(text.find("| PRISM γ 2 | 0.02 (best) | 1 | 4.0200 | 4.0200 | 3.266 | steady |"), std::string::npos) << text;
-  EXPECT_EQ(usual_setup(table, pool), kSetup);
+  EXPECT_EQ(most_common_setup(table, pool), kSetup);
 }
 
 // Curves are stored with six digits and the final loss with all of them. A run still reaches its own loss at its end.

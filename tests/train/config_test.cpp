@@ -123,7 +123,7 @@ TEST(TrainConfig, AFileFromBeforeAnOptionExistedIsOfTheSameRun) {
     }
     auto written = make_config();
     written.read_toml(old, "written");
-    EXPECT_EQ(io::message_of<Error>([&] { train::refuse_other_run(config, written, "y"); }), "nothing was thrown")
+    EXPECT_EQ(io::message_of<Error>([&] { train::check_same_run(config, written, "y"); }), "nothing was thrown")
         << name;
   }
 }

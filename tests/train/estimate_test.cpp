@@ -81,17 +81,17 @@ TEST(Estimate, OfALargeModelMeasuresASmallOne) {
   EXPECT_GT(estimate.seconds, 10);
 }
 
-TEST(Dataset, IsForeseenWithoutBeingMade) {
+TEST(Dataset, IsEstimatedWithoutBeingBuilt) {
   const SmallRun small;
   const auto config = small.config();
   const auto folder = small.folder.path() / "data";
-  const auto foreseen = train::foresee_dataset(config, folder);
+  const auto estimated = train::estimate_dataset(config, folder);
   EXPECT_FALSE(fs::exists(folder)) << "nothing is written";
   const auto dataset = train::open_dataset(config, folder);
-  EXPECT_FALSE(foreseen.counted);
-  EXPECT_NEAR(static_cast<double>(foreseen.train_tokens) / static_cast<double>(dataset.train.tokens()), 1, 0.7);
-  EXPECT_GT(foreseen.bytes_to_write, 0);
-  const auto counted = train::foresee_dataset(config, folder);
+  EXPECT_FALSE(estimated.counted);
+  EXPECT_NEAR(static_cast<double>(estimated.train_tokens) / static_cast<double>(dataset.train.tokens()), 1, 0.7);
+  EXPECT_GT(estimated.bytes_to_write, 0);
+  const auto counted = train::estimate_dataset(config, folder);
   EXPECT_TRUE(counted.counted);
   EXPECT_EQ(counted.train_tokens, dataset.train.tokens());
   EXPECT_EQ(counted.val_tokens, dataset.val.tokens());
@@ -104,8 +104,9 @@ TEST(Dataset, EpochsCountWeights) {
   const auto text = (small.folder.path() / "text").string();
   config.assign("data.path", {{{"path", text}, {"weight", 3.0}}, text + "/0.txt"}, "test");
   const auto folder = small.folder.path() / "weighted";
-  const auto foreseen = train::foresee_dataset(config, folder);
-  EXPECT_NEAR(static_cast<double>(foreseen.epoch_tokens) / static_cast<double>(foreseen.train_tokens), 61 / 21.0, 0.01);
+  const auto estimated = train::estimate_dataset(config, folder);
+  EXPECT_NEAR(static_cast<double>(estimated.epoch_tokens) / static_cast<double>(estimated.train_tokens), 61 / 21.0,
+              0.01);
   const auto size = train::size_of(train::open_dataset(config, folder));
   EXPECT_NEAR(static_cast<double>(size.epoch_tokens) / static_cast<double>(size.train_tokens), 61 / 21.0, 0.2);
 }
