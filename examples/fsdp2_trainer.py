@@ -32,7 +32,8 @@ with tempfile.TemporaryDirectory() as folder:
     arguments = TrainingArguments(
         output_dir=folder, max_steps=30, per_device_train_batch_size=8, logging_steps=10, save_strategy="no", report_to=[],
         disable_tqdm=True, use_cpu=not torch.cuda.is_available(), lr_scheduler_type="linear",
-        fsdp=True, fsdp_config={"version": 2, "transformer_layer_cls_to_wrap": ["Qwen2DecoderLayer"]},
+        fsdp=True,  # type: ignore[arg-type]  # documented as a bool
+        fsdp_config={"version": 2, "transformer_layer_cls_to_wrap": ["Qwen2DecoderLayer"]},
     )  # fmt: skip
     trainer = Trainer(
         model=model,

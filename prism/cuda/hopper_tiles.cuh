@@ -3,8 +3,8 @@
 // How the product kernel for compute capability 9.0 divides its work into tiles, loads their operands to shared memory
 // and multiplies them. Part of product_hopper.cu.
 
-#include "prism/cuda/weight_update.cuh"
 #include "prism/cuda/hopper.cuh"
+#include "prism/cuda/weight_update.cuh"
 
 namespace prism::cuda {
 namespace {

@@ -21,6 +21,7 @@ Spectrum spectrum(const Tensor& T, const Tensor& D, const Tensor& O, double gamm
 
 // The same for an averaged covariance Ĉ of that side in place of DᵀD: ‖Dv‖ is √(vᵀĈv), over all n eigenvectors of
 // TᵀT + γ²Ĉ.
-Spectrum spectrum(const Tensor& T, const Covariance& covariance, const Tensor& O, double gamma, Side side = Side::Short);
+Spectrum spectrum(const Tensor& T, const Covariance& covariance, const Tensor& O, double gamma,
+                  Side side = Side::Short);
 
 }  // namespace prism

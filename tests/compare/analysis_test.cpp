@@ -113,9 +113,10 @@ TEST_F(TwoOptimizers, MustBeginWithTheSameWeights) {
 TEST_F(TwoOptimizers, MustSeeTheSameBatches) {
   auto all = runs({3.0, 3.2, 3, 3, 3}, {3, 2, 2, 2, 2});
   all[7].batches[1] = "another";
-  EXPECT_EQ(complaint(all),
-            "the comparison is invalid: muon-lr0.01-seed2 and prism-lr0.02-seed2 saw different batches although both have "
-            "seed 2");
+  EXPECT_EQ(
+      complaint(all),
+      "the comparison is invalid: muon-lr0.01-seed2 and prism-lr0.02-seed2 saw different batches although both have "
+      "seed 2");
 }
 
 TEST_F(TwoOptimizers, MustTrainOnTheSameAmountWhenBothFinish) {

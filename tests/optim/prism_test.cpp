@@ -345,7 +345,8 @@ TEST(Prism, SketchOfFullRankIsTheDenseAverage) {
 TEST(Prism, LeftOfAMatrixIsRightOfItsTranspose) {
   const auto W = parameter(random({9, 5}, 1));
   const auto V = parameter(W.detach().mT().contiguous());
-  for (const auto kind : {CovarianceKind::Instant, CovarianceKind::Ema, CovarianceKind::Sketch, CovarianceKind::Subspace}) {
+  for (const auto kind :
+       {CovarianceKind::Instant, CovarianceKind::Ema, CovarianceKind::Sketch, CovarianceKind::Subspace}) {
     const auto options = with_covariance(kind, 3);
     Prism left(NamedTensors{{"w", W}}, PrismOptions(options).side(Side::Left));
     Prism right(NamedTensors{{"w", V}}, PrismOptions(options).side(Side::Right));
@@ -433,7 +434,8 @@ TEST(Fold, TakesThreeDimensionsAsABatch) {
   const auto experts = parameter(random({3, 6, 4}, 1));
   NamedTensors separate;
   for (int64_t e = 0; e < 3; ++e) separate.emplace_back("e" + std::to_string(e), parameter(experts.detach()[e]));
-  for (const auto kind : {CovarianceKind::Instant, CovarianceKind::Ema, CovarianceKind::Sketch, CovarianceKind::Subspace}) {
+  for (const auto kind :
+       {CovarianceKind::Instant, CovarianceKind::Ema, CovarianceKind::Sketch, CovarianceKind::Subspace}) {
     Prism first(NamedTensors{{"experts", experts}}, with_covariance(kind, 2));
     Prism second(separate, with_covariance(kind, 2));
     for (uint64_t t = 1; t <= 3; ++t) {

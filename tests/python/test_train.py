@@ -362,10 +362,20 @@ def contents(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
+def each(damage):
+    """Returns a function that damages every checkpoint of a folder."""
+
+    def damage_all(folder):
+        for path in folder.iterdir():
+            damage(path)
+
+    return damage_all
+
+
 LOSSES = {
-    "corrupt": lambda folder: [flip(path / "model.safetensors") for path in folder.iterdir()],
-    "without a manifest": lambda folder: [(path / "manifest.json").unlink() for path in folder.iterdir()],
-    "emptied": lambda folder: [shutil.rmtree(path) for path in folder.iterdir()],
+    "corrupt": each(lambda path: flip(path / "model.safetensors")),
+    "without a manifest": each(lambda path: (path / "manifest.json").unlink()),
+    "emptied": each(shutil.rmtree),
     "gone": shutil.rmtree,
 }
 
