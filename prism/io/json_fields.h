@@ -67,16 +67,16 @@ void write_json(const T& value, const std::filesystem::path& file) {
 namespace detail {
 
 template <class T, template <class...> class Template>
-inline constexpr bool is = false;
+inline constexpr bool kIs = false;
 template <class... A, template <class...> class Template>
-inline constexpr bool is<Template<A...>, Template> = true;
+inline constexpr bool kIs<Template<A...>, Template> = true;
 
 template <class T>
-inline constexpr bool is_real = std::is_same_v<T, double> || std::is_same_v<T, std::optional<double>>;
+inline constexpr bool kIsReal = std::is_same_v<T, double> || std::is_same_v<T, std::optional<double>>;
 
 template <class T>
 bool is_empty(const T& field) {
-  if constexpr (is<T, std::optional>) return !field.has_value();
+  if constexpr (kIs<T, std::optional>) return !field.has_value();
   if constexpr (requires { field.empty(); }) return field.empty();
   if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) return field == T();
   return false;
@@ -111,7 +111,7 @@ class JsonReader {
     name.remove_suffix(optional);
     const auto* value = find(name);
     if (value == nullptr && !optional) place_.at(name).refuse("missing");
-    if (value != nullptr && !(optional && value->is_null() && !detail::is_real<T>))
+    if (value != nullptr && !(optional && value->is_null() && !detail::kIsReal<T>))
       detail::read(*value, field, place_.at(name));
     return *this;
   }
@@ -132,13 +132,13 @@ nlohmann::json to_json(const T& value) {
     return words(value)[static_cast<size_t>(value)];
   } else if constexpr (std::is_same_v<T, double>) {
     return std::isfinite(value) ? json(value) : json();
-  } else if constexpr (detail::is<T, std::optional>) {
+  } else if constexpr (detail::kIs<T, std::optional>) {
     return value ? to_json(*value) : json();
-  } else if constexpr (detail::is<T, std::vector>) {
+  } else if constexpr (detail::kIs<T, std::vector>) {
     json list = json::array();
     for (const auto& element : value) list.push_back(to_json(element));
     return list;
-  } else if constexpr (detail::is<T, std::map>) {
+  } else if constexpr (detail::kIs<T, std::map>) {
     json object = json::object();
     for (const auto& [key, element] : value) object[key] = to_json(element);
     return object;
@@ -178,18 +178,18 @@ void detail::read(const nlohmann::json& value, T& field, const JsonPlace& place)
   } else if constexpr (std::is_same_v<T, std::string>) {
     expect(value.is_string(), "text");
     field = value;
-  } else if constexpr (detail::is<T, std::optional>) {
-    if (value.is_null() && !detail::is_real<T>) return field.reset();
+  } else if constexpr (detail::kIs<T, std::optional>) {
+    if (value.is_null() && !detail::kIsReal<T>) return field.reset();
     read(value, field.emplace(), place);
-  } else if constexpr (detail::is<T, std::vector>) {
+  } else if constexpr (detail::kIs<T, std::vector>) {
     expect(value.is_array(), "a list");
     field.resize(value.size());
     for (size_t i = 0; i < value.size(); ++i) read(value[i], field[i], place.at(i));
-  } else if constexpr (detail::is<T, std::pair>) {
+  } else if constexpr (detail::kIs<T, std::pair>) {
     expect(value.is_array() && value.size() == 2, "a name and a value");
     read(value[0], field.first, place.at(size_t{0}));
     read(value[1], field.second, place.at(size_t{1}));
-  } else if constexpr (detail::is<T, std::map>) {
+  } else if constexpr (detail::kIs<T, std::map>) {
     expect(value.is_object(), "an object");
     for (const auto& [key, element] : value.items()) read(element, field[key], place.at(key));
   } else if constexpr (std::is_same_v<T, nlohmann::json>) {
