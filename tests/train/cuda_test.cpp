@@ -80,6 +80,13 @@ TEST_F(CudaTrainer, ReplaysTheEagerStepBitForBit) {
   }
 }
 
+TEST_F(CudaTrainer, SavesTheSameStateWithAndWithoutAGraph) {
+  Trainer replayed = make({}), eager = make({"train.graph=false"});
+  expect_equal_steps(replayed, eager, 1, 4);
+  EXPECT_TRUE(replayed.is_graph());
+  EXPECT_EQ(replayed.optimizer_state().header, eager.optimizer_state().header);
+}
+
 TEST_F(CudaTrainer, ReplayedNormsAreThoseOfTheTensors) {
   Trainer trainer = make({"optimizer.weight_decay=0.1", "optimizer.momentum=0.9"});
   for (int64_t step = 1; step <= 4; ++step) trainer.step(step);
