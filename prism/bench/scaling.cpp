@@ -9,6 +9,7 @@
 #include "prism/bench/optimizers.h"
 #include "prism/bench/timing.h"
 #include "prism/bench/work.h"
+#include "prism/optim/adam.h"
 #include "prism/optim/ownership.h"
 #include "prism/train/processes.h"
 
@@ -23,16 +24,20 @@ constexpr int64_t kSide = 512, kGpuSide = 2048;
 
 double elements_of(const Shape& shape) { return std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>()); }
 
+const Options& matrix_rule() {
+  static const auto options = entrant("prism_minimax9").make_options();
+  return *options;
+}
+
 // What one rank steps.
 struct Load {
   std::map<Shape, int64_t> matrices;  // how many of each shape
   double rest = 0;                    // elements of the other parameters
 
   double seconds(const Rates& rates) const {
-    static const auto options = entrant("prism_minimax9").make_options();
     double sum = kAdamTraffic * rest / rates.bytes_per_s;
     for (const auto& [shape, count] : matrices) {
-      const auto work = *step_work(*options, {shape});
+      const auto work = *step_work(matrix_rule(), {shape});
       const auto n = static_cast<double>(count);
       sum += n * work.flop / rates.flops_at(count) + n * work.bytes / rates.bytes_per_s;
     }
@@ -49,10 +54,11 @@ struct Load {
 std::vector<Load> loads_of(const ShapeSet& set, Scheme scheme, int64_t ranks) {
   std::vector<Load> loads(scheme == Scheme::Owned ? static_cast<size_t>(ranks) : 1);
   std::vector<Job> jobs;
-  for (const bool is_shaped : {true, false}) {
-    for (const auto& shape : is_shaped ? set.matrices : set.rest)
-      jobs.push_back({std::to_string(jobs.size()), train::ownership_cost(shape, is_shaped)});
-  }
+  const auto add = [&](const Options& rule, const std::vector<Shape>& shapes) {
+    for (const auto& shape : shapes) jobs.push_back({std::to_string(jobs.size()), train::ownership_cost(rule, shape)});
+  };
+  add(matrix_rule(), set.matrices);
+  add(AdamWOptions(), set.rest);
   std::vector<double> costs(loads.size(), 0);
   const auto owners = assign(jobs, costs);
   for (size_t i = 0; i < jobs.size(); ++i) {

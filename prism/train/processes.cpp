@@ -110,10 +110,10 @@ void expect_equal_configs(dist::Communicator& processes, const io::Config& confi
   }
 }
 
-double ownership_cost(at::IntArrayRef shape, bool is_shaped) {
+double ownership_cost(const Options& rule, at::IntArrayRef shape) {
   constexpr int64_t kBytes = 4;  // of an element
-  return is_shaped ? shaping_cost(shape, kBytes)
-                   : kPerByte * kBytes * static_cast<double>(c10::multiply_integers(shape));
+  return rule.takes_matrices() ? shaping_cost(shape, kBytes, rule.gram_sides(shape))
+                               : kPerByte * kBytes * static_cast<double>(c10::multiply_integers(shape));
 }
 
 std::vector<int64_t> owners(const io::Config& config, const std::vector<std::pair<std::string, Tensor>>& parameters,
@@ -122,10 +122,8 @@ std::vector<int64_t> owners(const io::Config& config, const std::vector<std::pai
   const auto pair = optimizer_options(config);
   const Routing routing(default_rules(*pair.matrices, *pair.rest), parameters);
   std::vector<Job> jobs;
-  for (const auto& line : routing.lines()) {
-    const bool is_shaped = routing.rules()[line.rule].options == routing.rules().back().options;
-    jobs.push_back({line.name, ownership_cost(line.shape, is_shaped)});
-  }
+  for (const auto& line : routing.lines())
+    jobs.push_back({line.name, ownership_cost(*routing.rules()[line.rule].options, line.shape)});
   std::vector<double> loads(static_cast<size_t>(processes.size()), 0);
   return assign(jobs, loads);
 }

@@ -20,8 +20,8 @@ void choose_device(const dist::Communicator& processes, io::Config& config);
 // Throws on all processes if their configurations differ in more than run.device and run.threads.
 void expect_equal_configs(dist::Communicator& processes, const io::Config& config);
 
-// The cost of stepping a parameter, by which owners are chosen: of a hidden matrix that of shaping it.
-double ownership_cost(at::IntArrayRef shape, bool is_shaped);
+// The cost of stepping a parameter, by which owners are chosen: that of shaping it if the rule takes matrices.
+double ownership_cost(const Options& rule, at::IntArrayRef shape);
 
 // The process that steps each parameter: the most expensive first, each to the process with the least work so far. None
 // in one process and with `run.owned` = false.
