@@ -49,12 +49,18 @@ class Communicator : public Exchange {
   // with one process takes the same path.
   virtual bool is_distributed() const { return true; }
 
-  // Replaces each value by its sum over all ranks. The order of the additions is the transport's.
-  virtual void sum(Tensor& values) = 0;
+  // Starts to replace each value by its sum over all ranks. The order of the additions is the transport's. `values` may
+  // be read after `wait`, which returns them.
+  virtual Pending begin_sum(const Tensor& values) = 0;
+  void sum(const Tensor& values) { begin_sum(values).wait(); }
 
-  // The flat tensor `values` consists of one segment for each rank, counts[r] elements of rank r. Replaces the segments
-  // of the other ranks by theirs.
-  virtual void all_gather(Tensor& values, const std::vector<int64_t>& counts) = 0;
+  // The flat tensor `values` consists of one segment for each rank, counts[r] elements of rank r. Starts to replace the
+  // segments of the other ranks by theirs.
+  virtual Pending begin_all_gather(const Tensor& values, const std::vector<int64_t>& counts) = 0;
+  void all_gather(const Tensor& values, const std::vector<int64_t>& counts) { begin_all_gather(values, counts).wait(); }
+
+  // Moves messages under way forward, where the transport does that only when it is called.
+  virtual void progress() {}
 
   // Ends the connection. All ranks call it.
   virtual void finish() = 0;

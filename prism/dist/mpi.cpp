@@ -82,8 +82,8 @@ class Mpi : public Communicator {
   std::string transport() const override { return "MPI"; }
   at::Device device() const override { return at::kCPU; }
 
-  void sum(Tensor& values) override { all_reduce(values, MPI_SUM, "a sum"); }
-  void maximum(Tensor& values) override { all_reduce(values, MPI_MAX, "a maximum"); }
+  Pending begin_sum(const Tensor& values) override { return all_reduce(values, MPI_SUM, "a sum"); }
+  void maximum(Tensor& values) override { all_reduce(values, MPI_MAX, "a maximum").wait(); }
 
   void broadcast(Tensor& values, int64_t root) override {
     expect_flat(values);
@@ -98,14 +98,26 @@ class Mpi : public Communicator {
     }
   }
 
-  void all_gather(Tensor& values, const std::vector<int64_t>& counts) override {
+  Pending begin_all_gather(const Tensor& values, const std::vector<int64_t>& counts) override {
     expect_flat(values);
-    const auto lengths = as_counts(counts), offsets = offsets_of(counts);
-    MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, values.mutable_data_ptr(), lengths.data(), offsets.data(),
-                          type_of(values), MPI_COMM_WORLD, &request),
+    struct Message {
+      std::vector<int> lengths, offsets;
+      MPI_Request request = MPI_REQUEST_NULL;
+    };
+    auto message = std::make_shared<Message>(Message{as_counts(counts), offsets_of(counts)});
+    check(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, values.mutable_data_ptr(), message->lengths.data(),
+                          message->offsets.data(), type_of(values), MPI_COMM_WORLD, &message->request),
           "MPI_Iallgatherv");
-    wait(request, "a gather");
+    return {[this, message, values] {
+      wait(message->request, "a gather");
+      return values;
+    }};
+  }
+
+  // Open MPI works on messages only inside its own functions; any of them will do.
+  void progress() override {
+    int found = 0;
+    check(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE), "MPI_Iprobe");
   }
 
   void finish() override { check(MPI_Finalize(), "MPI_Finalize"); }
@@ -143,17 +155,20 @@ class Mpi : public Communicator {
                 values.device());
   }
 
-  void all_reduce(Tensor& values, MPI_Op operation, const char* what) {
+  Pending all_reduce(const Tensor& values, MPI_Op operation, const char* what) const {
     expect_flat(values);
     char* data = static_cast<char*>(values.mutable_data_ptr());
+    auto requests = std::make_shared<std::vector<MPI_Request>>();
     for (int64_t first = 0; first < values.numel(); first += kMostElements) {
       const auto count = static_cast<int>(std::min(kMostElements, values.numel() - first));
-      MPI_Request request = MPI_REQUEST_NULL;
       check(MPI_Iallreduce(MPI_IN_PLACE, data + first * values.itemsize(), count, type_of(values), operation,
-                           MPI_COMM_WORLD, &request),
+                           MPI_COMM_WORLD, &requests->emplace_back(MPI_REQUEST_NULL)),
             "MPI_Iallreduce");
-      wait(request, what);
     }
+    return {[this, requests, values, what] {
+      for (auto& request : *requests) wait(request, what);
+      return values;
+    }};
   }
 
   void wait(MPI_Request& request, const char* what) const {

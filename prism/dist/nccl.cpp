@@ -31,24 +31,22 @@ class Nccl : public Communicator {
   std::string transport() const override { return "NCCL"; }
   at::Device device() const override { return device_; }
 
-  void sum(Tensor& values) override { all_reduce(values, c10d::ReduceOp::SUM); }
-  void maximum(Tensor& values) override { all_reduce(values, c10d::ReduceOp::MAX); }
+  Pending begin_sum(const Tensor& values) override { return all_reduce(values, c10d::ReduceOp::SUM); }
+  void maximum(Tensor& values) override { all_reduce(values, c10d::ReduceOp::MAX).wait(); }
+  void broadcast(Tensor& values, int64_t root) override { begin_broadcast(values, root).wait(); }
 
-  void broadcast(Tensor& values, int64_t root) override {
-    if (values.numel() == 0) return;
-    c10d::BroadcastOptions options;
-    options.rootRank = root;
-    std::vector<Tensor> list = {values};
-    group_->broadcast(list, options)->wait();
-  }
-
-  void all_gather(Tensor& values, const std::vector<int64_t>& counts) override {
+  Pending begin_all_gather(const Tensor& values, const std::vector<int64_t>& counts) override {
+    std::vector<Pending> segments;
     int64_t begin = 0;
     for (int64_t r = 0; r < size(); ++r) {
-      Tensor segment = values.narrow(0, begin, counts[static_cast<size_t>(r)]);
-      broadcast(segment, r);
-      begin += segment.numel();
+      const int64_t count = counts[static_cast<size_t>(r)];
+      segments.push_back(begin_broadcast(values.narrow(0, begin, count), r));
+      begin += count;
     }
+    return {[segments = std::move(segments), values] {
+      for (const auto& segment : segments) segment.wait();
+      return values;
+    }};
   }
 
   void finish() override {
@@ -65,18 +63,34 @@ class Nccl : public Communicator {
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // its new name is not in torch 2.11
     const auto work = group_->alltoall_base(output, input, received, sent);
 #pragma GCC diagnostic pop
-    return {[work, input, output] {  // the input must live until the work is done
+    return pending(work, output, input);
+  }
+
+ private:
+  using Work = c10::intrusive_ptr<c10d::Work>;
+
+  // The work runs on the group's own stream, after what the current stream has been given so far. `wait` makes the
+  // current stream wait for it, not the host. `input` must live until then.
+  static Pending pending(const Work& work, const Tensor& output, const Tensor& input = {}) {
+    return {[work, output, input] {
       work->wait();
       return output;
     }};
   }
 
- private:
-  void all_reduce(Tensor& values, c10d::ReduceOp::RedOpType operation) {
+  Pending begin_broadcast(const Tensor& values, int64_t root) {
+    if (values.numel() == 0) return {[values] { return values; }};
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    std::vector<Tensor> list = {values};
+    return pending(group_->broadcast(list, options), values);
+  }
+
+  Pending all_reduce(const Tensor& values, c10d::ReduceOp::RedOpType operation) {
     c10d::AllreduceOptions options;
     options.reduceOp = operation;
     std::vector<Tensor> list = {values};
-    group_->allreduce(list, options)->wait();
+    return pending(group_->allreduce(list, options), values);
   }
 
   at::Device device_;

@@ -105,9 +105,10 @@ void Stepper::work() {
   if (norms_) norms_->before();
   graph_->mark(StepGraph::kBefore);
   optimizer_.step_if(at::isfinite(own).all());
-  if (is_owned()) gradients_->gather_weights();
   graph_->mark(StepGraph::kAfter);
+  const auto receive_weights = is_owned() ? gradients_->gather_weights() : [] {};
   if (norms_) results_.narrow(0, kOwnResults, norms_->size()).copy_(norms_->after());
+  receive_weights();
 }
 
 void Stepper::launch(std::span<const int64_t> tokens, double factor, bool stop) {

@@ -33,12 +33,13 @@ void add_gradients(std::vector<Tensor>& parameters, int64_t i) {
 }
 
 // The sums on each rank; undefined where a rank has none.
-std::vector<std::vector<Tensor>> sums(int64_t ranks, int64_t batches, bool exact, const std::vector<int64_t>& owners) {
+std::vector<std::vector<Tensor>> sums(int64_t ranks, int64_t batches, bool exact, const std::vector<int64_t>& owners,
+                                      int64_t bucket_elements = GradientSum::kBucketElements) {
   std::vector<std::vector<Tensor>> result(static_cast<size_t>(ranks));
   const auto work = [&](const std::shared_ptr<Communicator>& all) {
     auto parameters = zeros();
     const int64_t here = batches / ranks;
-    GradientSum sum(all, parameters, {batches, all->rank() * here, here}, exact, owners);
+    GradientSum sum(all, parameters, {batches, all->rank() * here, here}, exact, owners, bucket_elements);
     sum([&](int64_t i) { add_gradients(parameters, i); });
     for (const auto& parameter : parameters) result[static_cast<size_t>(all->rank())].push_back(parameter.grad());
   };
@@ -99,10 +100,86 @@ TEST(GradientSum, OwnersSendTheirWeightsToAll) {
     GradientSum sum(all, parameters, {3, all->rank(), 1}, /*exact=*/true, owners);
     torch::NoGradGuard no_grad;
     for (auto& parameter : parameters) parameter.fill_(static_cast<double>(all->rank()));
-    sum.gather_weights();
+    sum.gather_weights()();
     for (size_t p = 0; p < parameters.size(); ++p)
       TORCH_CHECK(parameters[p].eq(static_cast<double>(owners[p])).all().item<bool>(), "parameter ", p);
   });
+}
+
+TEST(GradientSum, BucketsDoNotChangeExactSums) {
+  const auto expected = sums(1, 12, /*exact=*/true, {})[0];
+  for (const int64_t elements : {1, 40, 300}) {
+    for (const int64_t ranks : {1, 2, 3, 4}) {
+      for (const auto& of_rank : sums(ranks, 12, /*exact=*/true, {}, elements)) {
+        for (size_t p = 0; p < kShapes.size(); ++p) EXPECT_TRUE(of_rank[p].equal(expected[p])) << elements;
+      }
+      const std::vector<int64_t> owners = {0, ranks - 1, ranks / 2, 0};
+      const auto found = sums(ranks, 12, /*exact=*/true, owners, elements);
+      for (size_t p = 0; p < kShapes.size(); ++p)
+        EXPECT_TRUE(found[static_cast<size_t>(owners[p])][p].equal(expected[p])) << elements;
+    }
+  }
+}
+
+// A chain of three parameters: a backward pass comes to the last one first.
+struct Chain {
+  std::vector<Tensor> parameters;
+  std::function<void()> between = [] {};  // called between the last parameter and the first
+
+  Chain() {
+    torch::manual_seed(0);
+    for (int i = 0; i < 3; ++i) parameters.push_back(torch::randn({8, 8}).set_requires_grad(true));
+  }
+  void backward(int64_t i) {
+    const Tensor x = torch::full({4, 8}, static_cast<float>(i + 1));
+    const Tensor y = x.matmul(parameters[0]);
+    y.register_hook([&](const Tensor& /*gradient*/) { between(); });
+    y.matmul(parameters[1]).tanh().matmul(parameters[2]).square().sum().backward();
+  }
+};
+
+TEST(GradientSum, BucketsLeaveDuringTheLastBackwardPass) {
+  for (const bool owned : {true, false}) {
+    const std::vector<int64_t> owners = owned ? std::vector<int64_t>{0, 0, 1} : std::vector<int64_t>{};
+    Chain one;
+    GradientSum alone(one_process(), one.parameters, {4, 0, 4}, /*exact=*/true);
+    alone([&](int64_t i) { one.backward(i); });
+    Threads::run(2, [&](const std::shared_ptr<Communicator>& all) {
+      Chain chain;
+      GradientSum sum(all, chain.parameters, {4, all->rank() * 2, 2}, /*exact=*/true, owners, /*bucket_elements=*/64);
+      TORCH_CHECK(sum.buckets() == 3);
+      std::vector<int64_t> sent;
+      chain.between = [&] { sent.push_back(all->bytes_sent()); };
+      sum([&](int64_t i) { chain.backward(i); });
+      TORCH_CHECK(sent.size() == 2 && sent[0] == 0 && sent[1] > 0, sent);
+      const bool sends_first = !owned || all->rank() == 1;  // the first parameter belongs to rank 0
+      TORCH_CHECK((all->bytes_sent() > sent[1]) == sends_first, sent, " ", all->bytes_sent());
+      for (size_t p = 0; p < 3; ++p) {
+        if (!owned || owners[p] == all->rank())
+          TORCH_CHECK(chain.parameters[p].grad().equal(one.parameters[p].grad()), "parameter ", p);
+      }
+    });
+  }
+}
+
+TEST(GradientSum, ParametersWithoutGradientsAreZeros) {
+  Threads::run(2, [&](const std::shared_ptr<Communicator>& all) {
+    Chain chain;
+    chain.parameters.push_back(torch::ones({3}).set_requires_grad(true));  // in no loss, in the first bucket
+    GradientSum sum(all, chain.parameters, {2, all->rank(), 1}, /*exact=*/false, {}, /*bucket_elements=*/1);
+    sum([&](int64_t i) { chain.backward(i); });
+    TORCH_CHECK(chain.parameters[3].grad().eq(0).all().item<bool>());
+    TORCH_CHECK(chain.parameters[0].grad().abs().sum().item<double>() > 0);
+  });
+}
+
+TEST(GradientSum, LeavesNoHookBehind) {
+  Chain chain;
+  Threads::run(1, [&](const std::shared_ptr<Communicator>& all) {
+    { const GradientSum sum(all, chain.parameters, {1, 0, 1}, /*exact=*/false); }
+    chain.backward(0);
+  });
+  EXPECT_TRUE(chain.parameters[0].grad().defined());
 }
 
 // All to all and back: 2·(N − 1)/N of the elements leave each process, as with a ring.

@@ -50,8 +50,9 @@ class Threads {
     void finish() override {}
     void abort(int status) override { std::_Exit(status); }
 
-    void sum(Tensor& values) override {
+    Pending begin_sum(const Tensor& values) override {
       reduce(values, [](const Tensor& a, const Tensor& b) { return a + b; });
+      return {[values] { return values; }};
     }
     void maximum(Tensor& values) override {
       reduce(values, [](const Tensor& a, const Tensor& b) { return at::maximum(a, b); });
@@ -61,7 +62,7 @@ class Threads {
       values.copy_(all[static_cast<size_t>(root)]);
       hub_.meeting_.arrive_and_wait();
     }
-    void all_gather(Tensor& values, const std::vector<int64_t>& counts) override {
+    Pending begin_all_gather(const Tensor& values, const std::vector<int64_t>& counts) override {
       const auto all = meet(values.clone());
       int64_t begin = 0;
       for (size_t r = 0; r < counts.size(); ++r) {
@@ -69,6 +70,7 @@ class Threads {
         begin += counts[r];
       }
       hub_.meeting_.arrive_and_wait();
+      return {[values] { return values; }};
     }
 
    protected:
@@ -96,7 +98,7 @@ class Threads {
       hub_.meeting_.arrive_and_wait();
       return all;
     }
-    void reduce(Tensor& values, const std::function<Tensor(const Tensor&, const Tensor&)>& join) {
+    void reduce(const Tensor& values, const std::function<Tensor(const Tensor&, const Tensor&)>& join) {
       const auto all = meet(values.clone());
       Tensor result = all[0];
       for (size_t r = 1; r < all.size(); ++r) result = join(result, all[r]);
