@@ -6,7 +6,6 @@
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
-#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
@@ -52,22 +51,23 @@ at::Tensor clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_
   TORCH_CHECK_VALUE(max_norm > 0, "clip_grad_norm: max_norm must be more than 0, got ", max_norm);
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> gradients;
-  std::vector<int64_t> present;
+  std::vector<size_t> present;
   for (size_t p = 0; p < parameters.size(); ++p) {
     if (!parameters[p].grad().defined()) continue;
     gradients.push_back(parameters[p].grad());
-    present.push_back(static_cast<int64_t>(p));
+    present.push_back(p);
   }
   if (parameters.empty() || (gradients.empty() && !combine)) return at::zeros({}, at::kDouble);
   const auto device = (gradients.empty() ? parameters : gradients).front().device();
   at::Tensor squares = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device));
   if (combine) {
-    at::Tensor each = at::zeros({static_cast<int64_t>(parameters.size())}, squares.options());
+    std::vector<at::Tensor> list(parameters.size(), squares);  // zeros for the gradients of others
     if (!gradients.empty()) {
       const auto own = norms(gradients, 2, device);
       TORCH_CHECK(own.size() == 1, "clip_grad_norm: expected gradients of one type and device, got several");
-      each.index_copy_(0, at::tensor(present, at::kLong).to(device), own.front());
+      for (size_t i = 0; i < present.size(); ++i) list[present[i]] = own.front()[static_cast<int64_t>(i)];
     }
+    at::Tensor each = at::stack(list);
     combine(each);
     squares = squares + each.square().sum();
   } else {

@@ -9,7 +9,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/stack.h>
-#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -52,20 +51,18 @@ NormMeter::NormMeter(const Mixed& optimizer, at::Device device, dist::Communicat
     ++count;
   }
   members_ = at::zeros({static_cast<int64_t>(types_.size()), count}, at::kDouble);
-  std::vector<int64_t> columns;
   int64_t column = 0;
   for (size_t t = 0; t < types_.size(); ++t) {
     for (const auto& name : matrices[t]) {
       members_[static_cast<int64_t>(t)][column].fill_(1);
       if (const auto found = std::find(names.begin(), names.end(), name); found != names.end()) {
         places_.push_back(static_cast<size_t>(found - names.begin()));
-        columns.push_back(column);
+        columns_.push_back(static_cast<size_t>(column));
       }
       ++column;
     }
   }
   members_ = members_.to(device);
-  columns_ = at::tensor(columns, at::kLong).to(device);
   const auto& parameters = optimizer.param_groups()[kMatrices].params();
   keep_ = at::empty(
       {},
@@ -128,8 +125,11 @@ Tensor NormMeter::after() {
   if (!owned_) {
     norms = norms_here();
   } else {  // zeros for the matrices of others, so that the sum is exact
-    norms = at::zeros({size() / static_cast<int64_t>(types_.size()), members_.size(1)}, members_.options());
-    if (!places_.empty()) norms.index_copy_(1, columns_, norms_here());
+    const Tensor none = at::zeros({size() / static_cast<int64_t>(types_.size())}, members_.options());
+    std::vector<Tensor> columns(static_cast<size_t>(members_.size(1)), none);
+    const Tensor here = places_.empty() ? Tensor() : norms_here();
+    for (size_t i = 0; i < columns_.size(); ++i) columns[columns_[i]] = here.select(1, static_cast<int64_t>(i));
+    norms = at::stack(columns, 1);
     processes_.sum(norms);
   }
   return norms.square().unsqueeze(1).mul(members_).sum(-1).sqrt().flatten();

@@ -43,10 +43,10 @@ class NormMeter {
   const bool owned_;
   const bool has_momentum_;
   std::vector<Type> types_;
-  std::vector<size_t> places_;  // indices of the matrices stepped here within their group, ordered by type
-  Tensor columns_;              // their indices among all matrices, ordered by type
-  Tensor members_;              // (types, all matrices): 1 if the matrix is of the type, on the device
-  Tensor keep_;                 // 1 − lr·λ, on the device
+  std::vector<size_t> places_;   // indices of the matrices stepped here within their group, ordered by type
+  std::vector<size_t> columns_;  // their indices among all matrices, ordered by type
+  Tensor members_;               // (types, all matrices): 1 if the matrix is of the type, on the device
+  Tensor keep_;                  // 1 − lr·λ, on the device
   double lr_ = 0;
   std::vector<Tensor> decayed_;  // (1 − lr·λ)·W_before, between `before` and `after`
 };

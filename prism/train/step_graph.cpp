@@ -2,8 +2,6 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include <chrono>
-
 namespace prism::train {
 namespace {
 
@@ -22,6 +20,11 @@ class PlainSteps : public StepGraph {
   }
 
   void wait() override { synchronize(device_); }
+
+  bool wait_for(std::chrono::duration<double> /*limit*/) override {
+    wait();
+    return true;
+  }
 
   double milliseconds() const override {
     return std::chrono::duration<double, std::milli>(marks_[kAfter] - marks_[kBefore]).count();

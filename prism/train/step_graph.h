@@ -3,6 +3,7 @@
 #include <c10/core/Device.h>
 
 #include <array>
+#include <chrono>
 #include <functional>
 #include <memory>
 
@@ -22,9 +23,10 @@ class StepGraph {
   virtual ~StepGraph() = default;
 
   virtual void run(const std::function<void()>& prepare, const std::function<void()>& work, bool graph) = 0;
-  virtual void mark(Mark mark) = 0;         // records the time; `work` calls it
-  virtual void wait() = 0;                  // until the last run is done
-  virtual double milliseconds() const = 0;  // between the two marks
+  virtual void mark(Mark mark) = 0;                                // records the time; `work` calls it
+  virtual void wait() = 0;                                         // until the last run is done
+  virtual bool wait_for(std::chrono::duration<double> limit) = 0;  // returns false if it is not done by then
+  virtual double milliseconds() const = 0;                         // between the two marks
   virtual bool is_graph() const = 0;
 };
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <thread>
 
 #include "prism/train/step_graph.h"
 
@@ -61,6 +62,17 @@ class CudaSteps : public StepGraph {
 
   void wait() override { check_cuda(cudaStreamSynchronize(stream_)); }
 
+  bool wait_for(std::chrono::duration<double> limit) override {
+    const auto begin = std::chrono::steady_clock::now();
+    for (;;) {
+      const auto status = cudaStreamQuery(stream_);
+      if (status == cudaSuccess) return true;
+      if (status != cudaErrorNotReady) check_cuda(status);
+      if (std::chrono::steady_clock::now() - begin > limit) return false;
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
+
   double milliseconds() const override {
     float result = 0;
     check_cuda(cudaEventElapsedTime(&result, events_[kBefore], events_[kAfter]));
@@ -74,7 +86,8 @@ class CudaSteps : public StepGraph {
     wait();
     c10::cuda::CUDACachingAllocator::emptyCache();  // the graph allocates as much memory again as the first run
     graph_.emplace();
-    graph_->capture_begin();
+    // Threads of NCCL may ask for the state of events during the capture; they are not part of it.
+    graph_->capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
     try {
       work();
     } catch (...) {

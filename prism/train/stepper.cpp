@@ -1,7 +1,9 @@
 #include "prism/train/stepper.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
@@ -21,7 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kOwnResults = 2;  // loss and gradient norm
+enum Result : int64_t { kLoss, kGradNorm, kStop, kOwnResults };
 
 Mixed make_optimizer(const io::Config& config, const model::Qwen2& model, const std::vector<int64_t>& owners,
                      int64_t rank) {
@@ -39,7 +41,7 @@ Stepper::Stepper(const io::Config& config, model::Qwen2 model, std::shared_ptr<d
       batch_(config.integer("train.batch")),
       batches_(micro_batches(config, *processes_)),
       clip_(config.real("train.clip")),
-      wants_graph_(config.boolean("train.graph") && !processes_->is_distributed()),
+      wants_graph_(config.boolean("train.graph")),
       model_(std::move(model)),
       owners_(owners(config, model_.named_parameters(), *processes_)),
       optimizer_(make_optimizer(config, model_, owners_, processes_->rank())),
@@ -54,6 +56,7 @@ Stepper::Stepper(const io::Config& config, model::Qwen2 model, std::shared_ptr<d
   host_tokens_ = at::empty({batches_.here, pass_sequences(), context_ + 1},
                            at::TensorOptions().dtype(at::kLong).pinned_memory(copies));
   tokens_ = copies ? at::empty(host_tokens_.sizes(), on_device.dtype(at::kLong)) : host_tokens_;
+  stop_ = at::zeros({1}, on_device.dtype(at::kDouble));
   // In a very narrow model all matrices count as vectors, so there is none to measure.
   const bool has_matrices = optimizer_.param_groups().size() > 1;
   if (config.boolean("metrics.norms") && has_matrices)
@@ -70,17 +73,16 @@ void Stepper::set_rates(double factor) {
   }
 }
 
-// Returns the mean over all micro-batches; `losses` are those of this process. Each process adds zeros to the losses of
-// the others, which is exact in any order.
-Tensor Stepper::mean_loss(const std::vector<Tensor>& losses) {
+// Returns the mean over all micro-batches, and the number of processes that ask to stop; `losses` are those of this
+// process. Each process adds zeros to the losses of the others, which is exact in any order.
+Tensor Stepper::loss_and_stop(const std::vector<Tensor>& losses) {
   const Tensor own = at::stack(losses).to(at::kDouble);
-  if (!processes_->is_distributed()) return own.mean();
-  Tensor all = at::zeros({batches_.all + 1}, own.options());
+  if (!processes_->is_distributed()) return at::cat({own.mean().reshape(1), stop_});
+  const Tensor all = at::zeros({batches_.all + 1}, own.options());
   all.narrow(0, batches_.first, batches_.here).copy_(own);
-  all[batches_.all].fill_(wants_stop_ ? 1 : 0);
+  all.narrow(0, batches_.all, 1).copy_(stop_);
   processes_->sum(all);
-  stop_requested_ = all[batches_.all].item<double>() > 0;
-  return all.narrow(0, 0, batches_.all).mean();
+  return at::cat({all.narrow(0, 0, batches_.all).mean().reshape(1), all.narrow(0, batches_.all, 1)});
 }
 
 // Clips the gradients to `train.clip` and returns their joint norm before.
@@ -98,10 +100,9 @@ void Stepper::work() {
     (batches_.all == 1 ? loss : loss / batches_.all).backward();
     losses.push_back(loss.detach());
   });
-  const Tensor loss = mean_loss(losses);
-  const Tensor norm = clip();
+  const Tensor loss = loss_and_stop(losses);
   const Tensor own = results_.narrow(0, 0, kOwnResults);
-  own.copy_(at::stack({loss, norm}));
+  own.copy_(at::stack({loss[0], clip(), loss[1]}));
   if (norms_) norms_->before();
   graph_->mark(StepGraph::kBefore);
   optimizer_.step_if(at::isfinite(own).all());
@@ -114,13 +115,13 @@ void Stepper::work() {
 void Stepper::launch(std::span<const int64_t> tokens, double factor, bool stop) {
   record_ = {};
   begin_ = Clock::now();
-  wants_stop_ = stop_requested_ = stop;
   const auto row = static_cast<size_t>(pass_sequences() * (context_ + 1));
   const auto here = tokens.subspan(static_cast<size_t>(batches_.first) * row, static_cast<size_t>(batches_.here) * row);
   std::copy(here.begin(), here.end(), host_tokens_.mutable_data_ptr<int64_t>());
   set_rates(factor);
   const auto prepare = [&] {
     if (!tokens_.is_same(host_tokens_)) tokens_.copy_(host_tokens_, /*non_blocking=*/true);
+    if (processes_->is_distributed()) stop_.fill_(stop ? 1 : 0);
     optimizer_.write_scalars();
     if (norms_) norms_->set_rate(record_.lr);
   };
@@ -128,11 +129,22 @@ void Stepper::launch(std::span<const int64_t> tokens, double factor, bool stop) 
       prepare, [&] { work(); }, may_capture_);
 }
 
+// A step that is replayed from a graph has no time-out of its own: NCCL does not watch it.
+void Stepper::wait() {
+  if (!processes_->is_distributed()) return graph_->wait();
+  if (graph_->wait_for(processes_->timeout())) return;
+  throw dist::PeerError(
+      fmt::format("another process did not take part in a step within {:g} s; it may hang, or be busy for longer than "
+                  "run.peer_timeout",
+                  processes_->timeout().count()));
+}
+
 StepRecord Stepper::finish() {
-  graph_->wait();
+  wait();
   const Tensor results = results_.cpu();
-  record_.loss = results[0].item<double>();
-  record_.grad_norm = results[1].item<double>();
+  record_.loss = results[kLoss].item<double>();
+  record_.grad_norm = results[kGradNorm].item<double>();
+  stop_requested_ = results[kStop].item<double>() > 0;
   record_.skipped = !std::isfinite(record_.loss) || !std::isfinite(record_.grad_norm);
   if (record_.skipped) record_.culprit = find_culprit();
   if (norms_ && !record_.skipped) record_.norms = norms_->read(results.narrow(0, kOwnResults, norms_->size()));
@@ -143,10 +155,14 @@ StepRecord Stepper::finish() {
   return record_;
 }
 
-// Runs after the first step, because the choice of kernels depends on the gradients.
+// Runs after the first step, because the choice of kernels depends on the gradients. NCCL expects that all processes
+// capture an operation, or none.
 void Stepper::allow_graph() {
   if (may_capture_ || !wants_graph_ || !model_.device().is_cuda()) return;
-  wants_graph_ = may_capture_ = optimizer_.can_be_captured();
+  Tensor refused =
+      at::full({1}, optimizer_.can_be_captured() ? 0 : 1, at::TensorOptions(at::kInt).device(processes_->device()));
+  processes_->maximum(refused);
+  wants_graph_ = may_capture_ = refused.item<int>() == 0;
   if (!may_capture_) return;
   for (auto& group : optimizer_.param_groups()) static_cast<Options&>(group.options()).set_capturable(true);
 }

@@ -58,7 +58,8 @@ class Stepper {
  private:
   void set_rates(double factor);
   void work();
-  Tensor mean_loss(const std::vector<Tensor>& losses);
+  Tensor loss_and_stop(const std::vector<Tensor>& losses);
+  void wait();
   void allow_graph();
   std::string find_culprit() const;
   Tensor clip();
@@ -74,10 +75,11 @@ class Stepper {
   std::vector<Tensor> parameters_;
   std::optional<dist::GradientSum> gradients_;
   std::vector<double> peak_rates_;
-  bool wants_stop_ = false, stop_requested_ = false;
+  bool stop_requested_ = false;
   Tensor host_tokens_, tokens_;  // (micro-batches here, sequences, context + 1)
+  Tensor stop_;                  // 1 if this process asks all to stop, else 0; on the device
   std::optional<NormMeter> norms_;
-  Tensor results_;  // loss, gradient norm and the values of `norms_`, on the device
+  Tensor results_;  // loss, gradient norm, requests to stop and the values of `norms_`, on the device
   std::unique_ptr<StepGraph> graph_;
   StepRecord record_;
   std::chrono::steady_clock::time_point begin_;

@@ -37,9 +37,11 @@ class CudaTrainer : public testing::Test {
     return config;
   }
 
-  Trainer make(const std::vector<std::string>& settings) const {
+  Trainer make(const std::vector<std::string>& settings,
+               std::shared_ptr<dist::Communicator> processes = dist::one_process()) const {
     const auto complete = config(settings);
-    return {complete, *dataset_, model::Qwen2(train::model_config(complete, dataset_->tokenizer.size()), 1, at::kCUDA)};
+    return {complete, *dataset_, model::Qwen2(train::model_config(complete, dataset_->tokenizer.size()), 1, at::kCUDA),
+            std::move(processes)};
   }
 
   SmallRun small_;
@@ -85,6 +87,33 @@ TEST_F(CudaTrainer, SavesTheSameStateWithAndWithoutAGraph) {
   expect_equal_steps(replayed, eager, 1, 4);
   EXPECT_TRUE(replayed.is_graph());
   EXPECT_EQ(replayed.optimizer_state().header, eager.optimizer_state().header);
+}
+
+// One process: gradients and weights go through NCCL, from the process to itself.
+TEST_F(CudaTrainer, ReplaysStepsWithNcclBitForBit) {
+  const std::map<const char*, const char*> launcher = {
+      {"WORLD_SIZE", "1"}, {"RANK", "0"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "0"}};
+  for (const auto& [name, value] : launcher) setenv(name, value, 1);
+  const auto processes = dist::start();
+  for (const auto& [name, value] : launcher) unsetenv(name);
+  if (processes->transport() != "NCCL") GTEST_SKIP() << "needs a build with NCCL";
+  for (const std::vector<std::string>& settings :
+       std::vector<std::vector<std::string>>{{"train.exact_reduction=true", "train.accumulate=2"},
+                                             {"train.exact_reduction=true", "train.accumulate=2", "run.owned=false"},
+                                             {"train.exact_reduction=false"},
+                                             {"train.exact_reduction=false", "run.owned=false"}}) {
+    Trainer nccl = make(settings, processes), alone = make(settings);
+    expect_equal_steps(nccl, alone, 1, 3);
+    EXPECT_TRUE(nccl.is_graph());
+    EXPECT_EQ(nccl.evaluate(), alone.evaluate());
+    expect_equal_steps(nccl, alone, 4, 6);
+    expect_equal(nccl, alone);
+    EXPECT_EQ(nccl.optimizer_state().header, alone.optimizer_state().header);
+    EXPECT_FALSE(nccl.stop_requested());
+    nccl.step(7, /*stop=*/true);
+    EXPECT_TRUE(nccl.stop_requested());
+  }
+  processes->finish();  // waits for all graphs that NCCL is part of
 }
 
 TEST_F(CudaTrainer, ReplayedNormsAreThoseOfTheTensors) {
