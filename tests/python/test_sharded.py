@@ -8,7 +8,9 @@ import datetime
 import functools
 import json
 import os
+import pathlib
 import pickle
+import sys
 import traceback
 import warnings
 
@@ -24,6 +26,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+import traffic  # noqa: E402
 
 CASES: dict[int, list] = {2: [], 3: [], 4: []}
 
@@ -503,6 +508,16 @@ def the_plan_is_the_same_everywhere_and_so_is_the_traffic(folder):
         assert len(owners) == 10
         assert sent == sum(traffic) * elements
         assert sum(int(line.split("sends ")[1].split()[0]) for line in plan.splitlines() if line.startswith("rank")) == max(traffic) * elements
+
+
+@pytest.mark.parametrize("rule", traffic.RULES)
+def test_the_traffic_of_64_ranks_is_the_formula(rule):
+    """One layer of the 1B model with few columns. This process plays all ranks."""
+    sizes = {"ranks": 64, "layers": 1, "scale": 128}
+    each = [traffic.bytes_sent(rule, rank, **sizes) for rank in range(64)]
+    sent = [one for one, _ in each]
+    assert all(planned == sent for _, planned in each)
+    assert sum(sent) == traffic.formula(rule, **sizes)
 
 
 @case(4)
