@@ -3,13 +3,7 @@
 #include <bit>
 #include <cmath>
 
-// Clang 14 and programs with a sanitizer cannot select a function at load time.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
-#define PRISM_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define PRISM_CLONES
-#endif
+#include "prism/io/clones.h"
 
 namespace prism::model::kernels {
 namespace {

@@ -20,6 +20,9 @@ struct AdamRule {
 };
 std::vector<Field> adam_fields(at::IntArrayRef shape, const AdamRule& rule);
 Tensor adam_direction(const Tensor& G, State& state, const AdamRule& rule);
+
+// Returns 1 − β₁ᵗ and √(1 − β₂ᵗ) for each number of steps t, computed in float64.
+std::pair<Tensor, Tensor> adam_corrections(const Tensor& steps, const Betas& betas, at::ScalarType type);
 std::unique_ptr<KernelRule> adam_kernel(const AdamRule& rule, bool couples_decay);
 
 template <class Self>

@@ -7,7 +7,7 @@
 //              ── and U is sent back ──
 //   write      W ← (1 − lr·λ)W − lr·U
 // The last three run one bucket at a time, here in plain ATen or in the kernels of prism/cuda (cuda_step.cpp), whose
-// stages have the same names.
+// stages have the same names. On the CPU, Adam and AdamW do all three in one pass (host_step.cpp).
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_add.h>
@@ -25,6 +25,7 @@
 #include "prism/optim/cuda_step.h"
 #include "prism/optim/engine.h"
 #include "prism/optim/gradients.h"
+#include "prism/optim/host_step.h"
 
 namespace prism {
 
@@ -374,6 +375,7 @@ void Engine::step_group(Group& group, const std::vector<Tensor>& gradients, cons
                 at::IntArrayRef(bucket.shape), " and type ", bucket.type, " do not meet this");
     const auto here = [&](const Tensor& value) { return value.defined() ? value.to(bucket.device) : value; };
     const StepInputs own{.lr = inputs.lr, .apply = here(inputs.apply), .grad_scale = here(inputs.grad_scale)};
+    if (step_on_host(options, bucket, group.parameters, gradients, own)) continue;
     if (!bucket.layout) {
       step_bucket(options, bucket, group.parameters, gradients, own);
     } else if (has_gradient(bucket, gradients)) {

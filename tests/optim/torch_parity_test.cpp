@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "prism/io/safetensors.h"
+#include "prism/optim/host_step.h"
 #include "tests/optim/helpers.h"
 
 namespace prism::test {
@@ -53,6 +54,74 @@ TEST(TorchParity, AdamWFollowsTorchs) {
                             TorchOptions(0.05).betas({0.8, 0.95}).eps(1e-4).weight_decay(0.3));
   expect_torchs_path<Torch>("adamw", {{"lr", 0.05}, {"amsgrad", true}, {"betas", {0.9, 0.5}}},
                             TorchOptions(0.05).amsgrad(true).betas({0.9, 0.5}));
+}
+
+// On the CPU a step of Adam is one pass over memory. It must do what the plain operators do, to the last bit: results
+// recorded with them stay valid.
+TEST(HostStep, HasTheBitsOfThePlainStep) {
+  const std::vector<std::pair<std::string, Json>> variants = {
+      {"adamw", Json::object()},
+      {"adamw", {{"lr", 0.05}, {"betas", {0.3, 0.9}}, {"amsgrad", true}, {"weight_decay", 0}}},
+      {"adamw", {{"maximize", true}, {"eps", 1e-3}, {"master_weights", true}}},
+      {"adam", {{"weight_decay", 0.1}, {"master_weights", true}}},
+      {"adam", {{"amsgrad", true}, {"betas", {0, 0.99}}}}};
+  for (const auto type : {torch::kFloat32, torch::kFloat64, torch::kBFloat16, torch::kFloat16}) {
+    for (const auto& [name, json] : variants) {
+      const auto options = make_options(name, json);
+      std::vector<Tensor> fused, plain;
+      for (const auto& shape : std::vector<std::vector<int64_t>>{{123, 77}, {123, 77}, {123, 77}, {7}, {}}) {
+        fused.push_back(random(shape, fused.size(), type));
+        plain.push_back(fused.back().clone());
+      }
+      const std::vector<std::string> names = {"a", "b", "c", "d", "e"};
+      auto fused_buckets = make_buckets(*options, fused, names), plain_buckets = make_buckets(*options, plain, names);
+      for (int64_t t = 1; t <= 5; ++t) {
+        std::vector<Tensor> gradients;
+        for (size_t i = 0; i < fused.size(); ++i)
+          gradients.push_back(t == 3 && i == 1 ? Tensor() : random(fused[i].sizes(), 100 * t + i, type));
+        if (t == 4) fused[2].fill_(0.5), plain[2].fill_(0.5);  // the user writes weights: their masters are stale
+        const StepInputs inputs{.lr = torch::tensor(0.01, torch::kFloat64),
+                                .grad_scale = t == 5 ? torch::tensor(3.0F) : Tensor()};
+        for (auto& bucket : fused_buckets) ASSERT_TRUE(step_on_host(*options, bucket, fused, gradients, inputs));
+        for (auto& bucket : plain_buckets) step_bucket(*options, bucket, plain, gradients, inputs);
+      }
+      for (size_t i = 0; i < fused.size(); ++i)
+        EXPECT_TRUE(torch::equal(fused[i], plain[i])) << name << ' ' << json << ' ' << type << ' ' << names[i];
+      for (size_t b = 0; b < fused_buckets.size(); ++b) {
+        for (const auto& [field, stack] : fused_buckets[b].state)
+          EXPECT_TRUE(torch::equal(stack, plain_buckets[b].state[field])) << name << ' ' << json << ' ' << field;
+      }
+    }
+  }
+}
+
+TEST(HostStep, LeavesWhatItCannotDoToThePlainStep) {
+  const auto taken = [](const std::string& name, const Json& json, Tensor W, const Tensor& G) {
+    const auto options = make_options(name, json);
+    auto buckets = make_buckets(*options, {W}, {"W"});
+    const Tensor before = W.clone();
+    const bool result = step_on_host(*options, buckets.front(), {W}, {G}, {.lr = torch::tensor(0.1, torch::kFloat64)});
+    EXPECT_EQ(torch::equal(W, before), !result);
+    return result;
+  };
+  const auto W = [] { return random({6, 4}, 1, torch::kFloat32); };
+  const auto G = random({6, 4}, 2, torch::kFloat32);
+  EXPECT_TRUE(taken("adamw", Json::object(), W(), G));
+  EXPECT_TRUE(taken("adamw", Json::object(), W(), G.t().contiguous().t()));
+  EXPECT_FALSE(taken("adamw", Json::object(), W().t().contiguous().t(), G));
+  EXPECT_FALSE(taken("adamw", Json::object(), W().to(torch::kBFloat16), G));
+  EXPECT_FALSE(taken("adamw", {{"state_dtype", "float64"}}, W(), G));
+  EXPECT_FALSE(taken("muon", Json::object(), W(), G));
+  EXPECT_FALSE(taken("rmsprop", Json::object(), W(), G));
+}
+
+TEST(HostStep, TellsAutogradThatTheWeightsChanged) {
+  const auto W = parameter(random({6, 4}, 1, torch::kFloat32));
+  const auto optimizer = make_optimizer("adamw", NamedTensors{{"W", W}}, Json::object());
+  const auto loss = W.square().sum();
+  W.mutable_grad() = random({6, 4}, 2, torch::kFloat32);
+  optimizer->step();
+  EXPECT_THROW(loss.backward(), c10::Error);
 }
 
 TEST(TorchParity, AdaGradFollowsTorchs) {
