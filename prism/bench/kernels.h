@@ -15,6 +15,7 @@ struct KernelTime {
   int64_t launches = 0;
   double ms = 0;
   Work work;
+  std::optional<double> library_flops = std::nullopt;  // FLOP/s of torch's products of these shapes (library.h)
 
   enum class Bound { Launch, Memory, Tensor };
   Bound bound(const Peak& peak) const;            // Launch if the kernel has no work to speak of

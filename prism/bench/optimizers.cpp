@@ -37,6 +37,12 @@ std::vector<Entrant> make_entrants() {
       {"prism", "prism"},
       {"prism_minimax9", "prism", minimax9},
       {"prism_ema_minimax9", "prism", {{"coefficients", "minimax9"}, {"covariance", "ema"}}},
+      {"prism_ema8_minimax9",
+       "prism",
+       {{"coefficients", "minimax9"}, {"covariance", "ema"}, {"covariance_every", 8}},
+       /*rest=*/false,
+       /*usual=*/true,
+       /*cycle=*/8},
       {"prism_recommended", "prism", recommended()},
       {"muon", "muon"},
       {"muon_minimax9", "muon", minimax9},
@@ -116,7 +122,8 @@ StepTime measure(const Entrant& entrant, const std::vector<Tensor>& parameters, 
   result.eager_ms = train::median(time_calls(device, repeats, cycle)) / static_cast<double>(entrant.cycle);
   const int64_t bytes = device.is_cpu() ? train::state_bytes(*optimizer) : train::peak_memory(device).device - before;
   result.memory_mib = static_cast<double>(bytes) / kMebibyte;
-  if (captures) result.captured_ms = train::median(time_graph(device, repeats, cycle));
+  if (captures)
+    result.captured_ms = train::median(time_graph(device, repeats, cycle)) / static_cast<double>(entrant.cycle);
   return result;
 }
 

@@ -4,8 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <functional>
 #include <numeric>
+#include <optional>
 
 #include "prism/io/error.h"
 #include "prism/model/config.h"
@@ -46,6 +48,27 @@ ShapeSet odd_set() {
   return set;
 }
 
+// The set named "<width>x<layers>"; nothing if the name is not of that form.
+std::optional<ShapeSet> sized_set(const std::string& name) {
+  int64_t width = 0, layers = 0;
+  const char* end = name.data() + name.size();
+  const auto [cross, problem] = std::from_chars(name.data(), end, width);
+  if (problem != std::errc() || cross == end || *cross != 'x') return std::nullopt;
+  const auto [last, other_problem] = std::from_chars(cross + 1, end, layers);
+  if (other_problem != std::errc() || last != end) return std::nullopt;
+  if (width < 16 || width > 65536 || width % 16 != 0 || layers < 1 || layers > 1000)
+    throw Error(
+        fmt::format("bench: '{}' must have a width of 16 to 65536, a multiple of 16, and 1 to 1000 layers", name));
+  ShapeSet set{name, {}, {}};
+  const int64_t kv = width / 4, mlp = width / 4 * 11;
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    const std::vector<Shape> of_layer = {{width, width}, {kv, width},  {kv, width}, {width, width},
+                                         {mlp, width},   {mlp, width}, {width, mlp}};
+    set.matrices.insert(set.matrices.end(), of_layer.begin(), of_layer.end());
+  }
+  return set;
+}
+
 }  // namespace
 
 int64_t ShapeSet::elements() const {
@@ -60,14 +83,17 @@ ShapeSet shape_set(const std::string& name) {
   if (name == "wide") return {name, {{8192, 28672}, {28672, 8192}}, {}};
   if (name == "experts") return {name, std::vector<Shape>(256, {1024, 2048}), {}};
   if (name == "odd") return odd_set();
+  if (name == "lora") return {name, std::vector<Shape>(2000, {16, 4096}), {}};
+  if (auto sized = sized_set(name)) return *sized;
   if (std::ranges::find(model::preset_names(), name) != model::preset_names().end()) return preset_set(name);
-  throw Error(fmt::format("bench: unknown model '{}', expected one of: {}", name, fmt::join(shape_set_names(), ", ")));
+  throw Error(fmt::format("bench: unknown model '{}', expected one of: {}, or WIDTHxLAYERS", name,
+                          fmt::join(shape_set_names(), ", ")));
 }
 
 const std::vector<std::string>& shape_set_names() {
   static const std::vector<std::string> names = [] {
     auto list = model::preset_names();
-    list.insert(list.end(), {"7b", "wide", "experts", "odd"});
+    list.insert(list.end(), {"7b", "wide", "experts", "odd", "lora"});
     return list;
   }();
   return names;

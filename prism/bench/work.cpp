@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <functional>
 #include <numeric>
 #include <set>
@@ -17,16 +16,17 @@ using cuda::IterationProduct;
 
 constexpr double kHalfBytes = 2;
 
-// Sums over all matrices m×n, where n is the shorter side.
+// Sums over all matrices m×n, where n is the side of the Gram matrix.
 struct Sizes {
   double mn = 0, nn = 0, mnn = 0, nnn = 0;
 };
 
-Sizes sizes_of(const std::vector<Shape>& shapes) {
+Sizes sizes_of(const std::vector<Shape>& shapes, Side side) {
   Sizes sum;
   for (const auto& shape : shapes) {
-    const auto m = static_cast<double>(std::max(shape.at(0), shape.at(1)));
-    const auto n = static_cast<double>(std::min(shape.at(0), shape.at(1)));
+    const bool left = resolved_side(side, shape.at(0), shape.at(1)) == Side::Left;
+    const auto m = static_cast<double>(shape[left ? 1 : 0]);
+    const auto n = static_cast<double>(shape[left ? 0 : 1]);
     sum.mn += m * n;
     sum.nn += n * n;
     sum.mnn += m * n * n;
@@ -76,7 +76,7 @@ std::optional<std::vector<Kernel>> step_kernels(const Options& options, const st
   const auto* spectral = description ? std::get_if<SpectralKernel>(description.get()) : nullptr;
   if (spectral == nullptr) return std::nullopt;
   const cuda::SpectralRule& rule = spectral->rule;
-  const Sizes sizes = sizes_of(shapes);
+  const Sizes sizes = sizes_of(shapes, spectral->side);
   const bool stacked = rule.noisy && !rule.averaged;  // DᵀD is formed together with TᵀT
   const double operands = rule.noisy ? 2 : 1;         // T and D
   const double gram_terms = stacked ? 2 : 1;
@@ -114,11 +114,17 @@ std::optional<Work> step_work(const Options& options, const std::vector<Shape>& 
   }
   const auto kernels = step_kernels(options, shapes);
   if (!kernels) return std::nullopt;
-  const Sizes sizes = sizes_of(shapes);
+  const auto& spectral = std::get<SpectralKernel>(*description);
+  const Sizes sizes = sizes_of(shapes, spectral.side);
   Work work{0, 5 * kFloatBytes * sizes.mn};
   for (const auto& kernel : *kernels) {
-    work.flop += kernel.work.flop;
-    if (kernel.kind == Kernel::Kind::Mean) work.bytes += 2 * kFloatBytes * sizes.nn;
+    if (kernel.kind != Kernel::Kind::Mean) {
+      work.flop += kernel.work.flop;
+      continue;
+    }
+    const double refreshes = 1.0 / static_cast<double>(spectral.rule.covariance_every);  // in a step, on average
+    work.flop += refreshes * kernel.work.flop;
+    work.bytes += (1 + refreshes) * kFloatBytes * sizes.nn;
   }
   return work;
 }

@@ -32,7 +32,7 @@ std::optional<Peak> peak_of(const std::string& device_name);
 
 // Returns the work of one step over these shapes with float32 weights and gradients; nothing if the optimizer is not
 // modeled. Spectral optimizers: the products of the kernels; G is read, M and W (and the averaged covariance) are read
-// and written. Adam: G is read, W and two averages are read and written.
+// and written, averaged over `covariance_every` steps. Adam: G is read, W and two averages are read and written.
 std::optional<Work> step_work(const Options& options, const std::vector<Shape>& shapes);
 
 // One kernel of a spectral step (prism/cuda/spectral.cpp).

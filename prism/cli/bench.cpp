@@ -9,13 +9,26 @@
 #include "prism/bench/shapes.h"
 #include "prism/cli/console.h"
 #include "prism/cli/options.h"
+#include "prism/io/error.h"
 #include "prism/report/text_table.h"
 
 namespace prism::cli {
 
 void BenchOptions::attach_models(CLI::App& app) {
-  add_names(app, "--model", models, bench::shape_set_names(),
-            "Models whose shapes to use: demo, 22m, 124m, 1b, 7b,\nwide, experts, odd (default 22m; on a GPU also 1b)");
+  app.add_option("--model", models,
+                 "Models whose shapes to use: demo, 22m, 124m, 1b, 7b,\nwide, experts, odd, lora, or WIDTHxLAYERS\n"
+                 "(default 22m; on a GPU also 1b)")
+      ->check([](const std::string& name) -> std::string {
+        try {
+          bench::shape_set(name);
+        } catch (const Error& problem) {
+          return problem.what();
+        }
+        return "";
+      })
+      ->type_name("NAME")
+      ->delimiter(',')
+      ->expected(1, -1);
 }
 
 void BenchOptions::attach_json(CLI::App& app) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "prism/bench/library.h"
 #include "prism/bench/optimizers.h"
 #include "prism/bench/peers.h"
 #include "prism/bench/results.h"
@@ -85,6 +86,21 @@ std::string step_table(const std::vector<bench::StepTime>& rows, at::Device devi
   return table.text();
 }
 
+// On a CPU PRISM multiplies in float32 and torch's Muon in bfloat16, so their ratio depends on the rates of both. Prints
+// them beside it and returns the figures; nothing if one of the two was not measured.
+nlohmann::json compare_on_host(const std::vector<bench::StepTime>& rows, int64_t repeats) {
+  const auto ours = std::ranges::find(rows, "prism_minimax9", &bench::StepTime::name);
+  const auto theirs = std::ranges::find(rows, "torch_muon", &bench::StepTime::name);
+  if (ours == rows.end() || theirs == rows.end()) return nlohmann::json::object();
+  const auto rates = bench::host_rates(repeats);
+  fmt::print(
+      "prism_minimax9 takes {:.2f} × the time of torch_muon; products of 512×512 run at {} GFLOP/s in float32\n"
+      "and at {} in bfloat16 ({:.2f} ×)\n",
+      ours->best_ms() / theirs->best_ms(), in_rate(rates.float32 / 1e9), in_rate(rates.bfloat16 / 1e9),
+      rates.float32 / rates.bfloat16);
+  return {{"products_gflops", {{"float32", rates.float32 / 1e9}, {"bfloat16", rates.bfloat16 / 1e9}}}};
+}
+
 int bench_optimizer(const OptimizerOptions& options) {
   const auto device = train::device_of(options.device, "--device");
   const int64_t repeats = options.repeats > 0 ? options.repeats : device.is_cpu() ? 5 : 30;
@@ -113,6 +129,10 @@ int bench_optimizer(const OptimizerOptions& options) {
     }
     line.clear();
     fmt::print("\n{}\n{}", title_of(set), step_table(rows, device, peak));
+    if (device.is_cpu()) {
+      const auto figures = compare_on_host(rows, repeats);
+      if (results) results->merge(figures);
+    }
     if (!missing.empty()) fmt::print("not measured: {}\n", fmt::join(missing, ", "));
     std::fflush(stdout);
     if (results) results->merge(bench::step_figures(model, rows, peak));

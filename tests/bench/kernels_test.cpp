@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "prism/bench/library.h"
+
 namespace prism::bench {
 namespace {
 
@@ -79,6 +81,17 @@ TEST(Roofline, NamesTheBoundOfEachKernel) {
   EXPECT_STREQ(name_of(copies.bound(peak)), "memory");
   EXPECT_DOUBLE_EQ(copies.share_of_bound(peak), 0.8);
   EXPECT_STREQ(name_of(nothing.bound(peak)), "launch");
+}
+
+// 10 ms, of which two products take 3 and 4; the library would need 2 (a symmetric result at half the cost) and 4.
+TEST(Library, ReplacesTheTimeOfEachProduct) {
+  const std::vector<Kernel> kernels = {{"advance", Kernel::Kind::Elementwise, {0, 1e9}},
+                                       {"Gram", Kernel::Kind::Gram, {2e9, 0}},
+                                       {"update", Kernel::Kind::Update, {8e9, 0}}};
+  Roofline roofline{{{"advance", 1, 3, {0, 1e9}}, {"Gram", 1, 3, {2e9, 0}}, {"update", 1, 4, {8e9, 0}}}, 3, 10, 0};
+  add_library_rates(roofline, kernels, {{Kernel::Kind::Gram, 1e12}, {Kernel::Kind::Update, 2e12}});
+  EXPECT_FALSE(roofline.kernels[0].library_flops);
+  EXPECT_DOUBLE_EQ(library_ms(roofline), 9);
 }
 
 TEST(Roofline, AddsUpTheLaunchesOfAKernel) {

@@ -37,6 +37,14 @@ TEST(StepWork, CountsTheProductsOfEachPolynomial) {
   EXPECT_DOUBLE_EQ(flop("muon_minimax9"), (17 + 3 * kAlpha) * kCube);  // no DᵀD
   EXPECT_DOUBLE_EQ(flop("tikhonovmuon_minimax9"), flop("muon_minimax9"));
   EXPECT_DOUBLE_EQ(flop("prism_ema_minimax9"), flop("prism_minimax9"));  // DᵀD goes into the average instead
+  EXPECT_DOUBLE_EQ(flop("prism_ema8_minimax9"), (17 + (3 + 1.0 / 8) * kAlpha) * kCube);  // at one step of 8
+}
+
+TEST(StepWork, OfTheInputsSideIsThatOfTheLongerGramMatrix) {
+  const auto options = make_options("prism", {{"coefficients", "minimax9"}, {"covariance", "ema"}, {"side", "inputs"}});
+  EXPECT_DOUBLE_EQ(step_work(*options, kTall)->flop, (17 + 4 * kAlpha) * kCube);
+  const double cube = kM * kM * kM;  // 32×96, shaped by 96×96
+  EXPECT_DOUBLE_EQ(step_work(*options, kWide)->flop, (17 + 4 / kAlpha) * cube);
 }
 
 TEST(StepWork, CountsEveryBytesReadAndWrittenOnce) {
@@ -44,6 +52,7 @@ TEST(StepWork, CountsEveryBytesReadAndWrittenOnce) {
   EXPECT_DOUBLE_EQ(bytes("prism_minimax9"), 20 * kM * kN);
   EXPECT_DOUBLE_EQ(bytes("muon_minimax9"), 20 * kM * kN);
   EXPECT_DOUBLE_EQ(bytes("prism_ema_minimax9"), 20 * kM * kN + 8 * kN * kN);
+  EXPECT_DOUBLE_EQ(bytes("prism_ema8_minimax9"), 20 * kM * kN + 4.5 * kN * kN);  // Ĉ is written at one step of 8
   EXPECT_DOUBLE_EQ(bytes("adamw"), 28 * kM * kN);
 }
 
@@ -94,7 +103,16 @@ TEST(ShapeSets, HaveTheMatricesOfTheirModels) {
   EXPECT_EQ(shape_set("experts").matrices, std::vector<Shape>(256, {1024, 2048}));
   EXPECT_EQ(shape_set("odd").matrices.size(), 16U);
   EXPECT_EQ(shape_set("wide").elements(), 2 * 8192 * 28672);
-  EXPECT_THROW(shape_set("22M"), Error);
+  EXPECT_EQ(shape_set("lora").matrices, std::vector<Shape>(2000, {16, 4096}));
+  const auto sorted = [](const std::string& name) {
+    auto matrices = shape_set(name).matrices;
+    std::ranges::sort(matrices);
+    return matrices;
+  };
+  EXPECT_EQ(sorted("512x8"), sorted("22m"));
+  EXPECT_EQ(sorted("2048x24"), sorted("1b"));
+  for (const char* name : {"22M", "512x", "x8", "512x0", "500x8", "512x8x", "-16x2"})
+    EXPECT_THROW(shape_set(name), Error);
 }
 
 TEST(Median, IsTheMiddleOrTheMeanOfTheTwo) {

@@ -1,15 +1,17 @@
 """prism bench on the processor: tables, figures and pages of a small model, and peers in the same run."""
 
+import itertools
 import json
 import re
 import shlex
 import subprocess
 import sys
+from xml.etree import ElementTree
 
 import pytest
 from program import ENVIRONMENT, PROGRAM, ROOT, TIMEOUT, run
 
-USUAL = ["prism", "prism_minimax9", "prism_ema_minimax9", "prism_recommended", "muon", "muon_minimax9", "tikhonovmuon_minimax9", "adamw", "adamw_rest"]
+USUAL = ["prism", "prism_minimax9", "prism_ema_minimax9", "prism_ema8_minimax9", "prism_recommended", "muon", "muon_minimax9", "tikhonovmuon_minimax9", "adamw", "adamw_rest"]
 
 
 def names_of(table):
@@ -77,6 +79,28 @@ def test_peers_are_measured_in_the_same_run():
     assert names_of(peers("--model", "demo", "--device", "cpu", "--repeats", 1, "--only", *only)) == only
 
 
+def test_on_the_cpu_the_rates_of_both_types_stand_beside_the_ratio(tmp_path):
+    figures = tmp_path / "f.json"
+    output = peers("--model", "32x2", "--device", "cpu", "--repeats", 1, "--only", "prism_minimax9", "torch_muon", "--json", figures)
+    ratio = float(re.search(r"prism_minimax9 takes ([\d.]+) × the time of torch_muon", output)[1])
+    document = json.loads(figures.read_text())
+    times, rates = document["step_ms"]["32x2"], document["products_gflops"]
+    assert ratio == pytest.approx(times["prism_minimax9"] / times["torch_muon"], abs=0.006)
+    assert f"({rates['float32'] / rates['bfloat16']:.2f} ×)" in output
+
+
+def test_growth_is_a_straight_line_for_a_power_law(tmp_path):
+    growth = tmp_path / "growth.json"
+    widths = {f"{width}x2": {"torch_muon": (width / 256) ** 3} for width in (256, 512, 1024, 2048, 4096, 8192)}
+    growth.write_text(json.dumps({"device": "none", "date": "2026-11-17", "step_ms": widths}))
+    subprocess.run([sys.executable, ROOT / "bench/growth.py", growth, tmp_path / "growth.svg", "--draw"], check=True, timeout=TIMEOUT)
+    lines = ElementTree.parse(tmp_path / "growth.svg").iter("{http://www.w3.org/2000/svg}polyline")
+    points = [[float(x) for x in point.split(",")] for line in lines for point in line.get("points").split()]
+    first = points[:6]
+    steps = [(b[0] - a[0], b[1] - a[1]) for a, b in itertools.pairwise(first)]
+    assert all(step == pytest.approx(steps[0], abs=0.2) and step[0] > 0 > step[1] for step in steps)
+
+
 def test_the_twin_in_pytorch_is_measured_in_the_same_run():
     assert names_of(peers("train", *TINY, "--device", "cpu")) == ["prism_minimax9", "torch_eager_adamw", "torch_eager_prism_minimax9"]
 
@@ -110,6 +134,15 @@ def test_on_a_gpu_every_kernel_of_a_step_is_known(tmp_path, optimizer):
     assert {"measure", "factor", "advance", "Gram", "W ← … − lr·TQ"} <= set(rows), output
     assert not [name for name in rows if "_kernel" in name and "count_kernel" not in name], output
     assert rows["Gram"]["tflops"] > 0 and rows["measure"]["gb_per_s"] > 0
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_cublas_is_measured_on_the_same_products(tmp_path):
+    figures = tmp_path / "f.json"
+    output, _ = run("bench", "kernels", "--model", "22m", "--device", "cuda", "--cublas", 0.1, "--json", figures)
+    rows = {row["kernel"]: row for row in json.loads(figures.read_text())["kernels"]["22m"]["prism_minimax9"]}
+    assert "with every product at cuBLAS's rate" in output and "cuBLAS" in output.splitlines()[4]
+    assert rows["Gram"]["library_tflops"] > 0 and "library_tflops" not in rows["measure"]
 
 
 @pytest.mark.gpu
