@@ -86,20 +86,8 @@ class Run {
   RunSummary operator()() {
     begin();
     RunSummary result;
-    const auto steps = config_->integer("train.steps");
-    while (state_.step < steps && !out_of_patience()) {
-      if (stops()) {
-        result.status = RunStatus::Interrupted;
-        break;
-      }
-      const auto record = one_step();
-      if (state_.skipped_in_row >= config_->integer("train.max_skips")) {
-        result.status = RunStatus::Diverged;
-        result.diagnosis = diagnosis(record);
-        break;
-      }
-    }
-    result.stopped_early = out_of_patience() && state_.step < steps;
+    result.status = train();
+    result.stopped_early = result.status == RunStatus::Finished && state_.step < config_->integer("train.steps");
     return end(std::move(result));
   }
 
@@ -208,6 +196,18 @@ class Run {
         *old_steps_, steps, was(state_.step) * lr, state_.step, is(state_.step + 1) * lr, state_.step + 1));
   }
 
+  // Every condition to stop follows from a checkpoint and the metrics before it, so a run that is killed after its last
+  // step trains no further when it is resumed.
+  RunStatus train() {
+    while (state_.step < config_->integer("train.steps") && !out_of_patience() && !has_diverged()) {
+      if (stops()) return RunStatus::Interrupted;
+      one_step();
+    }
+    return has_diverged() ? RunStatus::Diverged : RunStatus::Finished;
+  }
+
+  bool has_diverged() const { return state_.skipped_in_row >= config_->integer("train.max_skips"); }
+
   void remember(StepRecord record) {
     record.norms.clear();  // the page does not show these three
     record.batch.clear();
@@ -245,7 +245,7 @@ class Run {
                     folder_.path.string(), fmt::join(faults, "; ")));
   }
 
-  StepRecord one_step() {
+  void one_step() {
     const int64_t step = state_.step + 1;
     if (!reported_ || trainer_->will_capture())  // later steps report progress instead
       doing(fmt::format("step {}{}", step, trainer_->will_capture() ? ": capturing it in a CUDA graph" : ""));
@@ -284,7 +284,6 @@ class Run {
       write_page_so_far();
     }
     report(record);
-    return record;
   }
 
   bool due(int64_t step, const char* key) const {
@@ -296,12 +295,6 @@ class Run {
     const std::string what =
         std::isfinite(record.loss) ? "the norm of the gradient is not finite" : "the loss is not finite";
     return record.culprit.empty() ? what : what + ", first in " + record.culprit;
-  }
-
-  std::string diagnosis(const StepRecord& record) const {
-    return fmt::format(
-        "stopped at step {}: {} steps in a row were not finite ({}); the weights are those of step {}. {}", record.step,
-        state_.skipped_in_row, what_is_not_finite(record), record.step - state_.skipped_in_row, kAdvice);
   }
 
   void save() {
@@ -335,12 +328,21 @@ class Run {
     left_->add(part, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
 
-  // Marks a run as diverged if its last loss is not finite. The guard does not see the weights after the last step.
+  // Diagnoses a diverged run. Also marks a run as diverged if its last loss is not finite: the guard does not see the
+  // weights after the last step.
   void check_end(const std::vector<StepRecord>& metrics, RunSummary& result) const {
-    if (result.status != RunStatus::Finished || has_finite_losses(metrics)) return;
-    result.status = RunStatus::Diverged;
-    result.diagnosis =
-        fmt::format("diverged: after {} the loss is not finite. {}", io::counted(state_.step, "step"), kAdvice);
+    if (result.status == RunStatus::Diverged) {
+      const auto skipped = state_.skipped_in_row;
+      result.diagnosis =
+          fmt::format("stopped at step {}: {} not finite{}; the weights are those of step {}. {}", state_.step,
+                      skipped == 1 ? "it was" : fmt::format("{} steps in a row were", skipped),
+                      metrics.empty() ? "" : fmt::format(" ({})", what_is_not_finite(metrics.back())),
+                      state_.step - skipped, kAdvice);
+    } else if (result.status == RunStatus::Finished && !has_finite_losses(metrics)) {
+      result.status = RunStatus::Diverged;
+      result.diagnosis =
+          fmt::format("diverged: after {} the loss is not finite. {}", io::counted(state_.step, "step"), kAdvice);
+    }
   }
 
   RunSummary end(RunSummary result) {
@@ -351,8 +353,8 @@ class Run {
     RunData data{std::move(result), folder_.metrics(), folder_.spectra()};
     check_end(data.metrics, data.summary);
     summarize(data.metrics, *trainer_, dataset_, state_, state_bytes_, data.summary);
-    io::write_json(data.summary, folder_.summary_file());
     report::write(page_document(folder_, data), folder_.page_file());
+    io::write_json(data.summary, folder_.summary_file());  // last: it marks the end of the run
     return std::move(data.summary);
   }
 

@@ -561,6 +561,23 @@ def test_a_diverging_run_stops_with_a_diagnosis_and_keeps_finite_weights(setting
     assert summary["status"] == "diverged" and summary["skipped"] == 3
 
 
+def test_a_diverged_run_that_is_killed_before_its_summary_trains_no_further(settings, tmp_path):
+    out = tmp_path / "run"
+    arguments = settings(out, optimizer__lr=1e30, train__max_skips=3, schedule__warmup=0)
+    run(*arguments, status=1)
+    ended, page, metrics = ((out / name).read_text() for name in ("summary.json", "report.html", "metrics.jsonl"))
+    ended = json.loads(ended)
+    (out / "summary.json").unlink()  # it is written last
+    _, errors = run(*arguments, "--resume", status=1)
+    assert ended["diagnosis"] in errors and " skipped" not in errors
+    again = json.loads((out / "summary.json").read_text())
+    for name in ("status", "step", "skipped", "diagnosis", "final_weights", "batches"):
+        assert again[name] == ended[name]
+    assert (out / "metrics.jsonl").read_text() == metrics and "This run is diverged" in page
+    _, errors = run(*arguments, "--resume", "--set", "train.max_skips=5", status=1)  # two more
+    assert f"stopped at step {ended['step'] + 2}: 5 steps in a row were not finite" in errors
+
+
 @pytest.mark.parametrize("steps", [1, 5])
 def test_a_run_whose_loss_is_not_finite_at_the_end_has_diverged(settings, tmp_path, steps):
     out = tmp_path / "run"
