@@ -100,6 +100,11 @@ int report(const std::string& who, std::string message, int status) {
   return status;
 }
 
+int refuse(const CLI::App& command, const std::string& mistake) {
+  const std::string who = full_name(command);
+  return report(who, fmt::format("{} (see {} --help)", mistake, who), kWrongInput);
+}
+
 // Returns the words after the program's name, last first, as the parser expects them. Rewrites `prism help train` as
 // `prism train --help`.
 std::vector<std::string> reversed_words(int argc, const char* const* argv) {
@@ -160,11 +165,12 @@ int run(int argc, const char* const* argv) {
   try {
     app.parse(reversed_words(argc, argv));
   } catch (const CLI::Success& asked) {  // --help, --version
-    return app.exit(asked);
+    const CLI::App& command = named_command(app);
+    const std::string mistake = command_names(command).empty() ? "" : unexpected(command);
+    return mistake.empty() ? app.exit(asked) : refuse(command, mistake);
   } catch (const CLI::ParseError& error) {
     const CLI::App& command = named_command(app);
-    const std::string who = full_name(command);
-    return report(who, fmt::format("{} (see {} --help)", parse_mistake(command, error), who), kWrongInput);
+    return refuse(command, parse_mistake(command, error));
   }
   return perform(action, full_name(named_command(app)));
 }

@@ -522,6 +522,9 @@ def test_the_completions_are_valid_scripts(shell, tmp_path):
 def test_help_is_a_command_too():
     assert run("help") == run("--help")
     assert run("help", "tokenizer", "train") == run("tokenizer", "train", "--help")
+    for group, words in (("", ["help", "trian"]), ("", ["trian", "--help"]), (" tokenizer", ["help", "tokenizer", "trian"])):
+        output, errors = run(*words, status=2)
+        assert output == "" and errors == f"prism{group}: unknown command 'trian'; did you mean 'train'? (see prism{group} --help)\n"
 
 
 def test_whole_numbers_are_integers_in_any_spelling(places):
