@@ -45,12 +45,11 @@ std::string training_table(const std::vector<bench::TrainingTime>& rows) {
                            {"ms", Right},
                            {"optimizer", Right},
                            {"memory", Right},
-                           {"first, last loss", Right}});
+                           {"last loss", Right}});
   for (const auto& row : rows) {
     table.row({row.name, grouped(static_cast<int64_t>(row.tokens_per_s())), in_ms(row.step_ms),
                row.optimizer_ms ? fmt::format("{:.1f} %", 100 * *row.optimizer_ms / row.step_ms) : "",
-               in_bytes(static_cast<double>(row.peak_bytes)),
-               fmt::format("{:.3f}, {:.3f}", row.first_loss, row.last_loss)});
+               in_bytes(static_cast<double>(row.peak_bytes)), fmt::format("{:.3f}", row.last_loss)});
   }
   return table.text();
 }
