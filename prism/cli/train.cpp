@@ -77,9 +77,9 @@ int finish(const train::RunSummary& result, const std::string& folder, int64_t p
     say(stdout, fmt::format("stopped early: the held-out loss did not improve on {} in {}\n",
                             text(result.best_val_loss), io::counted(patience, "evaluation")));
   }
-  say(stdout, fmt::format("trained {} steps on {} tokens in {}: loss {}, held-out loss {}\n{}\n", result.step,
-                          grouped(result.tokens), in_time(result.timing.seconds), text(result.loss),
-                          text(result.val_loss), folder));
+  say(stdout, fmt::format("trained {} on {} tokens in {}: loss {}, held-out loss {}\n{}\n",
+                          io::counted(result.step, "step"), grouped(result.tokens), in_time(result.timing.seconds),
+                          text(result.loss), text(result.val_loss), folder));
   return 0;
 }
 
