@@ -87,7 +87,7 @@ class Process:
     def __init__(self, run, settings, log):
         self.run, self.begin = run, time.monotonic()
         self.cycle = max(int(settings["train.eval_every"]), int(settings["checkpoint.every"]))
-        self.first_step = last_step(run)
+        self.first_step, self.end = last_step(run), int(settings["train.steps"])
         self.process = program.start(*harness.train(run, settings), stdout=log, stderr=subprocess.STDOUT)
         self.samples = []  # (step, host bytes, device bytes or None), once settled
 
@@ -98,13 +98,15 @@ class Process:
         return self.process.poll() is None
 
     def sample(self, on_gpu):
-        step = last_step(self.run)
-        if self.age() < SETTLE or step <= self.first_step + self.cycle:
+        if self.age() < SETTLE:
             return
         try:
-            self.samples.append((step, host_bytes(self.process.pid), device_bytes(self.process.pid) if on_gpu else None))
+            sizes = host_bytes(self.process.pid), device_bytes(self.process.pid) if on_gpu else None
         except (OSError, KeyError):
-            pass  # it just ended
+            return  # it just ended
+        step = last_step(self.run)
+        if self.first_step + self.cycle < step < self.end:  # after its last step it frees its memory
+            self.samples.append((step, *sizes))
 
     def kill(self, number=signal.SIGKILL):
         self.process.send_signal(number)
