@@ -10,6 +10,7 @@
 
 #include "prism/cuda/device.h"
 #include "prism/cuda/steps.h"
+#include "prism/io/spelling.h"
 #include "prism/train/machine.h"
 #include "prism/train/step_graph.h"
 
@@ -33,7 +34,8 @@ std::vector<double> time_on_host(int64_t repeats, const std::function<void()>& c
 }  // namespace
 
 std::string device_name(at::Device device) {
-  if (device.is_cpu()) return fmt::format("{}, {} threads", train::machine(device).cpu, at::get_num_threads());
+  if (device.is_cpu())
+    return fmt::format("{}, {}", train::machine(device).cpu, io::counted(at::get_num_threads(), "thread"));
   const auto name = cuda::device_name(device.index());
   return name.empty() ? device.str() : name;
 }

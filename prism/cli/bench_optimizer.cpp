@@ -112,7 +112,8 @@ int bench_optimizer(const OptimizerOptions& options) {
 
   const auto name = bench::device_name(device);
   const auto peak = bench::peak_of(name);
-  fmt::print("{}, torch {}\nmedians of {} steps, gradients given, float32 weights\n", name, TORCH_VERSION, repeats);
+  fmt::print("{}, torch {}\nmedians of {}, gradients given, float32 weights\n", name, TORCH_VERSION,
+             io::counted(repeats, "step"));
   std::vector<bench::PageModel> pages;
   for (const auto& model : options.models_for(device)) {
     const auto set = bench::shape_set(model);

@@ -79,9 +79,10 @@ int bench_train(const BenchTrainOptions& options) {
     rows.insert(rows.end(), theirs.begin(), theirs.end());
   }
   line.clear();
-  fmt::print("{}, torch {}\n{}, {} × {} random tokens of {}; medians of {} steps{}\n\n{}", bench::device_name(device),
-             TORCH_VERSION, training.preset, training.batch, training.context, grouped(training.vocab), training.steps,
-             rows.front().graph ? ", from a CUDA graph" : "", training_table(rows));
+  fmt::print("{}, torch {}\n{}, {} × {} random tokens of {}; medians of {}{}\n\n{}", bench::device_name(device),
+             TORCH_VERSION, training.preset, training.batch, training.context, grouped(training.vocab),
+             io::counted(training.steps, "step"), rows.front().graph ? ", from a CUDA graph" : "",
+             training_table(rows));
   if (!missing.empty()) fmt::print("not measured: {}\n", fmt::join(missing, ", "));
   for (const auto& row : rows) {
     if (!row.profile) continue;

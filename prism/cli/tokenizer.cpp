@@ -128,7 +128,8 @@ int tokenizer_info(const TokenizerInfoOptions& options) {
   }
   const auto ids = tokenizer.encode(options.text);
   print_row("example", io::quote(options.text));
-  print_row("", fmt::format("{} tokens: {}", ids.size(), quoted_tokens(tokenizer, ids)));
+  print_row(
+      "", fmt::format("{}: {}", io::counted(static_cast<int64_t>(ids.size()), "token"), quoted_tokens(tokenizer, ids)));
   print_row("", fmt::format("ids: {}", fmt::join(ids, " ")));
   return 0;
 }

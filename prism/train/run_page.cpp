@@ -35,8 +35,8 @@ std::string loss_text(double loss) { return std::isfinite(loss) ? fmt::format("{
 
 std::vector<report::Sentence> page_summary(const RunSummary& summary, const std::string& label) {
   std::vector<report::Sentence> sentences = {
-      {fmt::format("**{}** reached a held-out loss of **{}** after {} steps.", label, loss_text(summary.val_loss),
-                   grouped(summary.step)),
+      {fmt::format("**{}** reached a held-out loss of **{}** after {}.", label, loss_text(summary.val_loss),
+                   io::counted(summary.step, "step")),
        Tone::Headline},
       {fmt::format("{} parameters, {} of them in hidden matrices, trained on {} tokens.", grouped(summary.parameters),
                    grouped(summary.matrix_parameters), grouped(summary.tokens))}};

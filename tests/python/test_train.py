@@ -589,6 +589,12 @@ def test_a_run_whose_loss_is_not_finite_at_the_end_has_diverged(settings, tmp_pa
         assert summary["status"] == "diverged" and summary["val_loss"] is None and "not finite" in summary["diagnosis"]
 
 
+def test_a_run_of_one_step_says_so(settings, tmp_path):
+    output, _ = run(*settings(tmp_path / "run", train__steps=1))
+    assert output.startswith("trained 1 step on ")
+    assert " after 1 step." in (tmp_path / "run/report.html").read_text()
+
+
 def test_accumulation_changes_neither_the_batches_nor_the_loss(settings, whole, tmp_path):
     run(*settings(tmp_path / "run", train__accumulate=4, train__steps=8))
     ours, theirs = json_lines(tmp_path / "run/metrics.jsonl"), json_lines(whole / "metrics.jsonl")[:8]
