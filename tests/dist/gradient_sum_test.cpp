@@ -1,5 +1,6 @@
 #include "prism/dist/gradient_sum.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -127,8 +128,8 @@ struct Chain {
   std::function<void()> between = [] {};  // called between the last parameter and the first
 
   Chain() {
-    torch::manual_seed(0);
-    for (int i = 0; i < 3; ++i) parameters.push_back(torch::randn({8, 8}).set_requires_grad(true));
+    const auto generator = at::detail::createCPUGenerator(0);  // of its own: ranks are threads
+    for (int i = 0; i < 3; ++i) parameters.push_back(at::randn({8, 8}, generator).set_requires_grad(true));
   }
   void backward(int64_t i) {
     const Tensor x = torch::full({4, 8}, static_cast<float>(i + 1));
