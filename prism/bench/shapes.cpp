@@ -86,8 +86,7 @@ ShapeSet shape_set(const std::string& name) {
   if (name == "lora") return {name, std::vector<Shape>(2000, {16, 4096}), {}};
   if (auto sized = sized_set(name)) return *sized;
   if (std::ranges::find(model::preset_names(), name) != model::preset_names().end()) return preset_set(name);
-  throw Error(fmt::format("bench: unknown model '{}', expected one of: {}, or WIDTHxLAYERS", name,
-                          fmt::join(shape_set_names(), ", ")));
+  throw Error(fmt::format("expected {} or WIDTHxLAYERS, got '{}'", fmt::join(shape_set_names(), " or "), name));
 }
 
 const std::vector<std::string>& shape_set_names() {
