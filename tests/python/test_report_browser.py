@@ -168,7 +168,7 @@ def test_pointing_at_a_curve_shows_the_losses_of_that_step(browser, sample):
 
 @pytest.mark.parametrize("figure", FIGURES)
 def test_every_figure_answers_the_pointer(browser, figure):
-    assert any(tip_at(browser, figure, x, y) for y in (0.35, 0.5, 0.65, 0.25, 0.8) for x in (0.08, 0.3, 0.5, 0.6, 0.75))
+    assert any(tip_at(browser, figure, x, y) for y in (0.35, 0.5, 0.65, 0.25, 0.8) for x in (0.08, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75))
 
 
 def test_the_arrow_keys_walk_over_a_curve(browser):
@@ -266,6 +266,14 @@ def test_the_sweep_shows_diverged_runs_and_the_whole_range(browser, sample):
     press(browser, "#sweep [data-value=all]")
     whole = [float(t) for t in y_ticks(browser, "sweep") if t.replace(".", "").isdigit()]
     assert max(whole) > max(near)
+
+
+def test_a_point_above_the_scale_stands_over_its_rate(browser):
+    """AdamW at 0.01 is alone up there. Only points of several optimizers at one rate are moved apart."""
+    center = "(e) => { const r = e.getBoundingClientRect(); return r.left + r.width / 2; }"
+    marker = "[...document.querySelectorAll('#sweep .plot path[data-key=adamw][stroke=\"#ffffff\"]')][3]"
+    tick = "[...document.querySelectorAll('#sweep .plot svg text')].find((e) => e.textContent === '0.01')"
+    assert abs(browser.run(f"({center})({marker}) - ({center})({tick})")) < 1
 
 
 def test_layers_follow_the_chosen_run_quantity_and_step(browser):

@@ -47,12 +47,13 @@ function sweepFigure() {
   return figure;
 }
 
-// Draws the axes. isLost(point) is true for points that go into the lane above the scale; place(point, order) returns
-// the pixels of a point of the optimizer at that position in `shown`.
+// Draws the axes. isLost(point) is true for points that go into the lane above the scale, where those of one rate stand
+// side by side; place(point, order) returns the pixels of a point of the optimizer at that position in `shown`.
 function sweepFrame(canvas, shown, ranged, named) {
   const {width} = canvas;
   const losses = shown.flatMap((one) => one.sweep.filter((p) => p.status !== 'diverged').map((p) => p.loss));
-  const top = sweepTop(losses);
+  const limit = sweepTop(losses);
+  const [, top] = extent(losses.filter((loss) => loss <= limit)) ?? [0, limit];
   const isLost = (p) => p.status === 'diverged' || !known(p.loss) || p.loss > top * 1.0001;
   const lane = shown.some((one) => one.sweep.some(isLost)) ? 38 : 0;
   const height = (named && !view.printing ? 350 : 290) + lane;
@@ -67,8 +68,11 @@ function sweepFrame(canvas, shown, ranged, named) {
       {domain: yDomain, label: lane ? undefined : '↑ held-out loss'});
   const laneY = plot.box.top - 14;
   if (lane) drawLane(plot, laneY, shown, isLost);
-  const place = (p, order) =>
-      (isLost(p) ? [plot.x(p.lr) + (order - (shown.length - 1) / 2) * 11, laneY] : plot.place([p.lr, p.loss]));
+  const place = (p, order) => {
+    if (!isLost(p)) return plot.place([p.lr, p.loss]);
+    const beside = shown.filter((one) => one.sweep.some((other) => other.lr === p.lr && isLost(other)));
+    return [plot.x(p.lr) + (beside.indexOf(shown[order]) - (beside.length - 1) / 2) * 11, laneY];
+  };
   return {plot, isLost, place, height: lane + height, labelTop: lane ? laneY : plot.box.top};
 }
 
