@@ -590,7 +590,7 @@ def test_a_run_whose_loss_is_not_finite_at_the_end_has_diverged(settings, tmp_pa
 
 
 def test_a_run_of_one_step_says_so(settings, tmp_path):
-    output, _ = run(*settings(tmp_path / "run", train__steps=1))
+    output, _ = run(*settings(tmp_path / "run", train__steps=1, schedule__warmup=0))
     assert output.startswith("trained 1 step on ")
     assert " after 1 step." in (tmp_path / "run/report.html").read_text()
 
