@@ -15,20 +15,17 @@
 namespace prism::cli {
 
 void BenchOptions::attach_models(CLI::App& app) {
-  app.add_option("--model", models,
-                 "Models whose shapes to use: demo, 22m, 124m, 1b, 7b,\nwide, experts, odd, lora, or WIDTHxLAYERS\n"
-                 "(default 22m; on a GPU also 1b)")
-      ->check([](const std::string& name) -> std::string {
-        try {
-          bench::shape_set(name);
-        } catch (const Error& problem) {
-          return problem.what();
-        }
-        return "";
-      })
-      ->type_name("NAME")
-      ->delimiter(',')
-      ->expected(1, -1);
+  const auto is_model = [](const std::string& name) -> std::string {
+    try {
+      bench::shape_set(name);
+    } catch (const Error& problem) {
+      return problem.what();
+    }
+    return "";
+  };
+  add_names(app, "--model", models, CLI::Validator(is_model, ""),
+            "Models whose shapes to use: demo, 22m, 124m, 1b, 7b,\nwide, experts, odd, lora, or WIDTHxLAYERS\n"
+            "(default 22m; on a GPU also 1b)");
 }
 
 void BenchOptions::attach_json(CLI::App& app) {

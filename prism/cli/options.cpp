@@ -85,7 +85,12 @@ CLI::Option* add_name(CLI::App& app, const std::string& name, std::string& value
 
 CLI::Option* add_names(CLI::App& app, const std::string& name, std::vector<std::string>& values,
                        const std::vector<std::string>& known, const std::string& doc) {
-  return app.add_option(name, values, doc)->check(one_of(known))->type_name("NAME")->delimiter(',')->expected(1, -1);
+  return add_names(app, name, values, one_of(known), doc);
+}
+
+CLI::Option* add_names(CLI::App& app, const std::string& name, std::vector<std::string>& values,
+                       const CLI::Validator& is_known, const std::string& doc) {
+  return app.add_option(name, values, doc)->check(is_known)->type_name("NAME")->delimiter(',')->expected(1, -1);
 }
 
 CLI::Option* add_word(CLI::App& app, const std::string& name, const std::vector<std::string>& words,

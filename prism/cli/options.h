@@ -33,6 +33,8 @@ CLI::Option* add_name(CLI::App& app, const std::string& name, std::string& value
                       const std::string& doc);
 CLI::Option* add_names(CLI::App& app, const std::string& name, std::vector<std::string>& values,
                        const std::vector<std::string>& known, const std::string& doc);
+CLI::Option* add_names(CLI::App& app, const std::string& name, std::vector<std::string>& values,
+                       const CLI::Validator& is_known, const std::string& doc);
 
 // Adds an option that takes one of several words, each of which stands for a value.
 template <typename Value>
