@@ -224,20 +224,20 @@ bool has_state(const Bucket& bucket, const Options& options) {
          bucket.state.size() == here.size() + (master ? 1 : 0) && bucket.owned.size() == owned.size();
 }
 
-std::vector<Tensor> parts_of(const Options& options, const Bucket& bucket, const std::vector<Tensor>& tensors) {
+Tensor part_of(const Options& options, const Bucket& bucket, const Bucket::Entry& entry,
+               const std::vector<Tensor>& tensors) {
+  const Tensor& whole = tensors.at(entry.parameter);
+  if (entry.part < 0) return whole;
   const auto folding = options.folding();
+  const int64_t rows = rows_dimension(whole.dim(), *folding);
+  const int64_t length = bucket.layout ? bucket.layout->here().size[rows] : folding->split.at(entry.part);
+  return whole.narrow(rows, entry.first, length);
+}
+
+std::vector<Tensor> parts_of(const Options& options, const Bucket& bucket, const std::vector<Tensor>& tensors) {
   std::vector<Tensor> parts;
   parts.reserve(bucket.entries.size());
-  for (const auto& entry : bucket.entries) {
-    const Tensor& whole = tensors.at(entry.parameter);
-    if (entry.part < 0) {
-      parts.push_back(whole);
-      continue;
-    }
-    const int64_t rows = rows_dimension(whole.dim(), *folding);
-    const int64_t length = bucket.layout ? bucket.layout->here().size[rows] : folding->split.at(entry.part);
-    parts.push_back(whole.narrow(rows, entry.first, length));
-  }
+  for (const auto& entry : bucket.entries) parts.push_back(part_of(options, bucket, entry, tensors));
   return parts;
 }
 
@@ -256,6 +256,24 @@ bool has_gradient(const Bucket& bucket, const std::vector<Tensor>& gradients) {
 Tensor stacked_gradients(const Options& options, const Bucket& bucket, const std::vector<Tensor>& gradients) {
   const Tensor G = stacked(parts_of(options, bucket, gradients), bucket.shape, compute_type(options, bucket.type));
   return options.maximize() ? -G : G;
+}
+
+std::optional<std::vector<DenseEntry>> dense_entries(const Options& options, const Bucket& bucket,
+                                                     const std::vector<Tensor>& parameters,
+                                                     const std::vector<Tensor>& gradients, at::ScalarType state_type) {
+  for (const auto& [name, stack] : bucket.state) {
+    if (!stack.is_contiguous() || (name != "step" && stack.scalar_type() != state_type)) return std::nullopt;
+  }
+  std::vector<DenseEntry> entries;
+  for (size_t i = 0; i < bucket.entries.size(); ++i) {
+    const auto& entry = bucket.entries[i];
+    if (!gradients.at(entry.parameter).defined()) continue;
+    const Tensor W = part_of(options, bucket, entry, parameters), G = part_of(options, bucket, entry, gradients);
+    if (!W.is_contiguous()) return std::nullopt;
+    entries.push_back({static_cast<int64_t>(i), G.contiguous(), W});
+    if (G.scalar_type() != entries.front().G.scalar_type()) return std::nullopt;
+  }
+  return entries;
 }
 
 }  // namespace prism

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,10 @@ void check_parts(const Bucket& bucket, const Options& options, const std::vector
 // Returns true if the bucket has the state that these options need.
 bool has_state(const Bucket& bucket, const Options& options);
 
+// The part of its parameter's tensor that belongs to an entry, as a view.
+Tensor part_of(const Options& options, const Bucket& bucket, const Bucket::Entry& entry,
+               const std::vector<Tensor>& tensors);
+
 // The parts of these tensors that belong to the bucket's entries, as views. Every tensor must be defined.
 std::vector<Tensor> parts_of(const Options& options, const Bucket& bucket, const std::vector<Tensor>& tensors);
 
@@ -93,5 +98,17 @@ bool has_gradient(const Bucket& bucket, const std::vector<Tensor>& gradients);
 
 // Stacks the gradients in the type to compute in; negated with `maximize`.
 Tensor stacked_gradients(const Options& options, const Bucket& bucket, const std::vector<Tensor>& gradients);
+
+// An entry with a gradient whose elements can be reached through plain pointers.
+struct DenseEntry {
+  int64_t index;  // in the bucket's stacks
+  Tensor G, W;    // contiguous; G is a copy if the gradient is not
+};
+
+// Lists the entries that have gradients. Returns nothing if weights or state are not contiguous, if a field other than
+// the step counter is not of `state_type`, or if the gradients have several types.
+std::optional<std::vector<DenseEntry>> dense_entries(const Options& options, const Bucket& bucket,
+                                                     const std::vector<Tensor>& parameters,
+                                                     const std::vector<Tensor>& gradients, at::ScalarType state_type);
 
 }  // namespace prism

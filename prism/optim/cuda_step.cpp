@@ -31,32 +31,6 @@ float* floats(const Tensor& stack, int64_t offset = 0) {
   return stack.defined() ? stack.mutable_data_ptr<float>() + offset : nullptr;
 }
 
-// One entry of a bucket: pointers to its contiguous gradient and weights.
-struct Entry {
-  int64_t index;  // in the bucket's stacks
-  Tensor G, W;
-};
-
-// The entries that have gradients; none if the kernels do not support a type or layout.
-std::optional<std::vector<Entry>> entries_of(const Options& options, const Bucket& bucket,
-                                             const std::vector<Tensor>& parameters,
-                                             const std::vector<Tensor>& gradients) {
-  std::vector<Entry> entries;
-  for (size_t i = 0; i < bucket.entries.size(); ++i) {
-    if (!gradients.at(bucket.entries[i].parameter).defined()) continue;
-    const Bucket one{{bucket.entries[i]}, bucket.shape, bucket.type, bucket.device, {}};
-    const Tensor W = parts_of(options, one, parameters).front();
-    const Tensor G = parts_of(options, one, gradients).front();
-    if (!W.is_contiguous() || !real_of(G.scalar_type())) return std::nullopt;
-    entries.push_back({static_cast<int64_t>(i), G.contiguous(), W});
-    if (G.scalar_type() != entries.front().G.scalar_type()) return std::nullopt;
-  }
-  for (const auto& [name, stack] : bucket.state) {
-    if (stack.scalar_type() != at::kFloat || !stack.is_contiguous()) return std::nullopt;
-  }
-  return entries;
-}
-
 bool usable(const Bucket& bucket) {
   return !bucket.layout && bucket.device.is_cuda() && real_of(bucket.type) &&
          c10::multiply_integers(bucket.shape) > 0 && cuda::available(bucket.device.index());
@@ -86,7 +60,7 @@ Tensor gamma_factors(const SpectralKernel& kernel, const Bucket& bucket) {
   return kernel.gamma_schedule(bucket.state["step"] + 1).to(at::kFloat);
 }
 
-cuda::MatrixStack stack_of(const Bucket& bucket, const std::vector<Entry>& entries, const SpectralKernel& kernel,
+cuda::MatrixStack stack_of(const Bucket& bucket, const std::vector<DenseEntry>& entries, const SpectralKernel& kernel,
                            const Form& form, const Tensor& gamma) {
   const int64_t m = bucket.shape[bucket.shape.size() - 2], n = bucket.shape.back();
   const int64_t size = m * n, matrices = c10::multiply_integers(bucket.shape) / size, k = form.left ? m : n;
@@ -120,7 +94,7 @@ cuda::MatrixStack stack_of(const Bucket& bucket, const std::vector<Entry>& entri
 
 // ---- vectors
 
-std::vector<cuda::Vector> vectors_of(const Bucket& bucket, const std::vector<Entry>& entries,
+std::vector<cuda::Vector> vectors_of(const Bucket& bucket, const std::vector<DenseEntry>& entries,
                                      const ElementwiseKernel& kernel) {
   std::vector<cuda::Vector> vectors;
   const int64_t size = c10::multiply_integers(bucket.shape);
@@ -170,8 +144,8 @@ CudaStep::CudaStep(const Options& options, const std::vector<Bucket>& buckets, c
   for (size_t b = 0; b < buckets.size(); ++b) {
     const Bucket& bucket = buckets[b];
     if (!usable(bucket) || (work.device.is_cuda() && work.device != bucket.device)) continue;
-    const auto entries = entries_of(options, bucket, parameters, gradients);
-    if (!entries || entries->empty()) continue;
+    const auto entries = dense_entries(options, bucket, parameters, gradients, at::kFloat);
+    if (!entries || entries->empty() || !real_of(entries->front().G.scalar_type())) continue;
     if (spectral != nullptr) {
       const auto form =
           form_of(spectral->rule, spectral->side, bucket.shape[bucket.shape.size() - 2], bucket.shape.back());

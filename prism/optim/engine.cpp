@@ -193,8 +193,7 @@ void Engine::each_initial(size_t group, size_t parameter, const Function& f) con
         f(view, at::scalar_tensor(initial.at(field), view.options()));
         return;
       }
-      const Bucket one{{entry}, bucket.shape, bucket.type, bucket.device, {}, bucket.layout};
-      f(view, parts_of(*here.options, one, here.parameters).front().reshape(bucket.shape));
+      f(view, part_of(*here.options, bucket, entry, here.parameters).reshape(bucket.shape));
     });
   }
 }
@@ -234,7 +233,7 @@ std::vector<MatrixSpectrum> Engine::spectra(const Tensor& grad_scale) const {
         const Bucket one = single(bucket, i);
         const auto found = options->spectrum(stacked_gradients(*options, one, gradients[g]), one.state);
         if (!found) continue;
-        const Tensor W = parts_of(*options, one, parameters).front().reshape(bucket.shape);
+        const Tensor W = part_of(*options, bucket, entry, parameters).reshape(bucket.shape);
         const auto part = entry.part < 0 ? "" : ".split." + std::to_string(entry.part);
         result.push_back(
             {names[entry.parameter] + part,

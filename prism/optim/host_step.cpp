@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <optional>
 
 #include "prism/io/clones.h"
 #include "prism/optim/adam.h"
@@ -147,37 +146,9 @@ void step_entries(const std::vector<Entry<Real, Weight>>& entries, int64_t size)
   });
 }
 
-// The entries with a gradient. Nothing if a type or layout has no pass.
-struct Active {
-  std::vector<int64_t> positions;  // in the stacks
-  std::vector<Tensor> G, W;
-};
-
-std::optional<Active> active_entries(const Options& options, const Bucket& bucket,
-                                     const std::vector<Tensor>& parameters, const std::vector<Tensor>& gradients) {
-  const auto type = bucket.type;
-  const auto compute = compute_type(options, type);
-  const bool narrow = (type == at::kBFloat16 || type == at::kHalf) && compute == at::kFloat;
-  if (type != compute && !narrow) return std::nullopt;
-  for (const auto& [name, stack] : bucket.state) {
-    if (name != "step" && (stack.scalar_type() != compute || !stack.is_contiguous())) return std::nullopt;
-  }
-  Active active;
-  for (size_t i = 0; i < bucket.entries.size(); ++i) {
-    const Tensor& W = parameters.at(bucket.entries[i].parameter);
-    const Tensor& G = gradients.at(bucket.entries[i].parameter);
-    if (!G.defined()) continue;
-    if (G.scalar_type() != type || !W.is_contiguous()) return std::nullopt;
-    active.positions.push_back(static_cast<int64_t>(i));
-    active.G.push_back(G.contiguous());
-    active.W.push_back(W);
-  }
-  return active;
-}
-
 template <class Real, class Weight>
-void adam_step(const cuda::ElementwiseRule& rule, const Options& options, Bucket& bucket, const Active& active,
-               const StepInputs& inputs) {
+void adam_step(const cuda::ElementwiseRule& rule, const Options& options, Bucket& bucket,
+               const std::vector<DenseEntry>& active, const StepInputs& inputs) {
   constexpr auto kReal = c10::CppTypeToScalarType<Real>::value;
   const int64_t size = c10::multiply_integers(bucket.shape);
   const double lr = inputs.lr.item<double>(), decay = options.weight_decay();
@@ -196,7 +167,9 @@ void adam_step(const cuda::ElementwiseRule& rule, const Options& options, Bucket
                         .rate = real(lr),
                         .scales = scale.defined(),
                         .couples = rule.couples_decay && decay != 0};
-  const Tensor indices = at::tensor(active.positions, at::kLong);
+  std::vector<int64_t> positions;
+  for (const auto& entry : active) positions.push_back(entry.index);
+  const Tensor indices = at::tensor(positions, at::kLong);
   const Tensor steps = bucket.state["step"].index_select(0, indices).add_(1);
   bucket.state["step"].index_copy_(0, indices, steps);
   const auto [correction1, root_correction2] = adam_corrections(steps, {rule.beta1, rule.beta2}, kReal);
@@ -206,14 +179,14 @@ void adam_step(const cuda::ElementwiseRule& rule, const Options& options, Bucket
     const Tensor stack = bucket.state[name];
     return stack.defined() ? stack.mutable_data_ptr<Real>() + position * size : nullptr;
   };
-  for (size_t i = 0; i < active.positions.size(); ++i) {
-    const int64_t position = active.positions[i];
+  for (size_t i = 0; i < active.size(); ++i) {
+    const auto& [position, G, W] = active[i];
     numbers.correction1 = correction1.template const_data_ptr<Real>()[i];
     numbers.root_correction2 = root_correction2.template const_data_ptr<Real>()[i];
-    entries.push_back({active.G[i].const_data_ptr<Weight>(), active.W[i].mutable_data_ptr<Weight>(),
-                       field("master", position), field("exp_avg", position), field("exp_avg_sq", position),
-                       field("max_exp_avg_sq", position), numbers});
-    active.W[i].unsafeGetTensorImpl()->bump_version();  // as an in-place operator does: autograd checks it
+    entries.push_back({G.const_data_ptr<Weight>(), W.mutable_data_ptr<Weight>(), field("master", position),
+                       field("exp_avg", position), field("exp_avg_sq", position), field("max_exp_avg_sq", position),
+                       numbers});
+    W.unsafeGetTensorImpl()->bump_version();  // as an in-place operator does: autograd checks it
   }
   step_entries(entries, size);
 }
@@ -227,9 +200,13 @@ bool step_on_host(const Options& options, Bucket& bucket, const std::vector<Tens
   const auto rule = options.kernel_rule();
   const auto* elementwise = rule ? std::get_if<ElementwiseKernel>(rule.get()) : nullptr;
   if (elementwise == nullptr || elementwise->rule.kind != cuda::Elementwise::Adam) return false;
-  const auto active = active_entries(options, bucket, parameters, gradients);
+  const auto compute = compute_type(options, bucket.type);
+  const bool narrow = (bucket.type == at::kBFloat16 || bucket.type == at::kHalf) && compute == at::kFloat;
+  if (bucket.type != compute && !narrow) return false;
+  const auto active = dense_entries(options, bucket, parameters, gradients, compute);
   if (!active) return false;
-  if (active->positions.empty()) return true;
+  if (active->empty()) return true;
+  if (active->front().G.scalar_type() != bucket.type) return false;
   switch (bucket.type) {
     case at::kFloat:
       adam_step<float, float>(elementwise->rule, options, bucket, *active, inputs);
