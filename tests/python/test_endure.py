@@ -72,12 +72,19 @@ def samples(steps, size):
     return [(step, value) for step in range(steps) for value in [size(step) + generator.expovariate(1 / 3e6)] for _ in range(7)]
 
 
-@pytest.mark.parametrize("leak", [0, 3000])  # bytes a step
+@pytest.mark.parametrize("leak", [0, 1000])  # bytes a step
 def test_a_soak_sees_a_leak_and_not_what_the_allocator_keeps(leak):
-    first, last, growth = soak.growth(samples(737, lambda step: 88e6 + leak * step), 200)
+    first, last, growth = soak.growth(samples(2400, lambda step: 88e6 + leak * step), 200)
     assert (growth > soak.TOLERANCE) == (leak > 0), (first, last)
 
 
-def test_a_soak_does_not_judge_a_life_of_fewer_than_two_cycles():
-    assert soak.growth(samples(399, lambda step: 88e6), 200) is None
-    assert soak.growth([(step, None) for step in range(1000)], 200) is None
+def test_a_soak_does_not_judge_a_life_of_fewer_than_ten_cycles():
+    assert soak.growth(samples(1999, lambda step: 88e6), 200) is None
+    assert soak.growth(samples(2001, lambda step: 88e6), 200) is not None
+    assert soak.growth([(step, None) for step in range(3000)], 200) is None
+
+
+def test_a_soak_judges_a_killed_process_only_if_it_lived_half_as_long_as_the_other():
+    settling = samples(2500, lambda step: 88e6 if step < 1000 else 92e6)  # by 4.5 %, then no more
+    assert soak.growth(settling, 200, longest=9000) is None
+    assert soak.growth(settling, 200, longest=4000)[2] > soak.TOLERANCE
