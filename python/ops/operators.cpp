@@ -130,6 +130,8 @@ std::tuple<std::vector<int64_t>, std::string> route(const Tensors& parameters, c
   return {taken, table.str()};
 }
 
+using EnginePtr = c10::intrusive_ptr<PythonEngine>;
+
 }  // namespace
 
 TORCH_LIBRARY(prism, library) {
@@ -148,7 +150,6 @@ TORCH_LIBRARY(prism, library) {
       .def("make_state", &PythonEngine::make_state)
       .def("state", &PythonEngine::state)
       .def("take_state", &PythonEngine::take_state)
-      .def("has_initial_state", &PythonEngine::has_initial_state)
       .def("step", &PythonEngine::step)
       .def("cut_fields", &PythonEngine::cut_fields)
       .def("whole_state", &PythonEngine::whole_state)
@@ -157,7 +158,11 @@ TORCH_LIBRARY(prism, library) {
       .def("check_plan", &PythonEngine::check_plan)
       .def("bytes_sent", &PythonEngine::bytes_sent)
       .def("skipped", &PythonEngine::skipped)
-      .def_pickle([](const c10::intrusive_ptr<PythonEngine>& engine) { return engine->skipped(); },
+      // ShardedEngine of distributed.py replaces these. Here no parameter is cut, and all state can be copied.
+      .def("moved", [](const EnginePtr&) { return false; })
+      .def("apart", [](const EnginePtr&) { return c10::Dict<int64_t, Fields>(); })
+      .def("to_copy", [](const EnginePtr& engine) { return engine; })
+      .def_pickle([](const EnginePtr& engine) { return engine->skipped(); },
                   [](const Tensor& skipped) { return PythonEngine::after(skipped); })
       .def("restore", &PythonEngine::restore)
       .def("spectra", &PythonEngine::spectra);

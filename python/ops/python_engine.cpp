@@ -40,10 +40,26 @@ double number_of(const std::string& option, const c10::IValue& value) {
 
 }  // namespace
 
-void PythonEngine::set_groups(const Names& optimizers, const std::vector<Tensors>& parameters,
-                              const std::vector<Names>& names, const std::string& sharding) {
+std::vector<int64_t> PythonEngine::set_groups(const Names& optimizers, const std::vector<Tensors>& parameters,
+                                              const std::vector<Names>& names,
+                                              const std::optional<std::string>& comm_dtype,
+                                              const std::string& sharding) {
   const auto plain = checked_names(optimizers, parameters, names);
-  const auto layouts = layouts_of(sharding);
+  TORCH_CHECK_VALUE(!comm_dtype || *comm_dtype == "bfloat16",
+                    "prism_optim: comm_dtype must be 'bfloat16' or None, got '", *comm_dtype, "'");
+  const auto layouts = layouts_of(sharding, comm_dtype.has_value());
+  std::set<const c10::TensorImpl*> held;
+  for (const auto& group : parameters) {
+    for (const auto& parameter : group) held.insert(parameter.unsafeGetTensorImpl());
+  }
+  std::vector<int64_t> unused;
+  int64_t place = 0;
+  each_parameter([&](size_t group, size_t parameter) {
+    const Tensor& old = engine_.groups()[group].parameters[parameter];
+    if (held.count(old.unsafeGetTensorImpl()) == 0 && engine_.has_initial_state(group, parameter))
+      unused.push_back(place);
+    ++place;
+  });
   std::vector<Given> given;
   std::vector<std::pair<Engine::Group::DeviceNumber, Engine::Group::DeviceNumber>> numbers;
   for (size_t g = 0; g < optimizers.size(); ++g) {
@@ -61,6 +77,7 @@ void PythonEngine::set_groups(const Names& optimizers, const std::vector<Tensors
   }
   given_ = std::move(given);
   is_shown_ = false;
+  return unused;
 }
 
 std::vector<Names> PythonEngine::names() const {
@@ -156,18 +173,10 @@ void PythonEngine::take_state(const std::vector<Fields>& held) {
   });
 }
 
-bool PythonEngine::has_initial_state(int64_t place) const {
-  bool is_initial = false;
-  int64_t next = 0;
-  each_parameter([&](size_t group, size_t parameter) {
-    if (next++ == place) is_initial = engine_.has_initial_state(group, parameter);
-  });
-  return is_initial;
-}
-
 void PythonEngine::step(const OptionalTensor& found_inf, const OptionalTensor& grad_scale) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  engine_.step({.found_inf = number(found_inf), .grad_scale = number(grad_scale)});
+  last_scale_ = number(grad_scale);
+  engine_.step({.found_inf = number(found_inf), .grad_scale = last_scale_});
 }
 
 std::string PythonEngine::cut_fields() const {
@@ -264,7 +273,7 @@ std::shared_ptr<Exchange> PythonEngine::exchange(const std::string& group) {
   return known;
 }
 
-std::vector<std::vector<LayoutPtr>> PythonEngine::layouts_of(const std::string& sharding) {
+std::vector<std::vector<LayoutPtr>> PythonEngine::layouts_of(const std::string& sharding, bool in_bfloat16) {
   if (sharding.empty()) {
     engine_.set_guard(nullptr);
     return {};
@@ -277,7 +286,7 @@ std::vector<std::vector<LayoutPtr>> PythonEngine::layouts_of(const std::string& 
     for (const auto& box : line["boxes"])
       layout.boxes.push_back({box[0].get<std::vector<int64_t>>(), box[1].get<std::vector<int64_t>>()});
     TORCH_INTERNAL_ASSERT(static_cast<int64_t>(layout.boxes.size()) == layout.exchange->size());
-    if (given["update_type"] == "bfloat16") layout.exchange->send_updates_as(at::kBFloat16);
+    if (in_bfloat16) layout.exchange->send_updates_as(at::kBFloat16);
     layouts.push_back(std::make_shared<const Layout>(std::move(layout)));
   }
   std::vector<std::vector<LayoutPtr>> all;
@@ -299,10 +308,22 @@ c10::intrusive_ptr<PythonEngine> PythonEngine::after(const Tensor& skipped) {
   return engine;
 }
 
-std::tuple<std::vector<int64_t>, std::string> PythonEngine::restore(const std::string& groups,
-                                                                    const std::vector<Values>& states,
-                                                                    const std::vector<OptionalTensor>& skipped,
-                                                                    bool mixed) {
+void PythonEngine::add_fields(std::vector<Names>& fields) const {
+  auto own = fields.begin();
+  each_parameter([&](size_t group, size_t parameter) {
+    for (const auto& [name, _] : engine_.state_of(group, parameter)) own->push_back(name);
+    for (const auto& field : engine_.cut_fields(group, parameter)) own->push_back(field.name);
+    ++own;
+  });
+}
+
+std::tuple<std::vector<int64_t>, std::vector<int64_t>, std::vector<Names>, std::string> PythonEngine::restore(
+    const std::string& groups, const std::vector<Values>& states, const std::vector<OptionalTensor>& skipped,
+    bool mixed) {
+  const auto all_places = places(groups);
+  std::vector<Names> ours;
+  each_parameter([&](size_t, size_t) { ours.emplace_back(); });
+  add_fields(ours);
   Snapshot snapshot{saved_header(Json::parse(groups)), {}};
   auto state = states.begin();
   for (const auto& group : snapshot.header["groups"]) {
@@ -330,14 +351,17 @@ std::tuple<std::vector<int64_t>, std::string> PythonEngine::restore(const std::s
   }
   is_shown_ = false;
   is_restored_ = true;
-  return {sources, c10::Join(", ", Names(changes.begin(), changes.end()))};
+  add_fields(ours);
+  std::vector<Names> fields;
+  for (const auto place : all_places) fields.push_back(ours.at(place));
+  return {sources, all_places, fields, c10::Join(", ", Names(changes.begin(), changes.end()))};
 }
 
-std::tuple<Names, Tensors> PythonEngine::spectra(const OptionalTensor& grad_scale) const {
+std::tuple<Names, Tensors> PythonEngine::spectra() const {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   Names names;
   Tensors values;
-  for (const auto& [name, spectrum, weight_norm, update_norm] : engine_.spectra(number(grad_scale))) {
+  for (const auto& [name, spectrum, weight_norm, update_norm] : engine_.spectra(last_scale_)) {
     names.push_back(name);
     for (const auto& value :
          {spectrum.singular_values, spectrum.snr, spectrum.gain, spectrum.theory, weight_norm, update_norm})

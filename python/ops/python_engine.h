@@ -25,12 +25,16 @@ using Values = c10::Dict<std::string, c10::IValue>;  // as Python has them
 class PythonEngine : public torch::CustomClassHolder {
  public:
   // Makes the groups hold these parameters under these optimizers; new ones have default options. No names, or one for
-  // each parameter. `sharding` is empty, or describes how several processes share parameters:
-  //   {"everyone": group, "update_type": "bfloat16" or "", "layouts": [{"group", "shape", "boxes": [[[begin, …],
-  //    [size, …]], …]}, …], "of": [[number of a layout or −1, …], …]}
+  // each parameter. `comm_dtype` is the type in which updates are sent: "bfloat16", or none for their own. `sharding` is
+  // empty, or describes how several processes share parameters:
+  //   {"everyone": group, "layouts": [{"group", "shape", "boxes": [[[begin, …], [size, …]], …]}, …],
+  //    "of": [[number of a layout or −1, …], …]}
   // where a group is the name of a process group, boxes are what its ranks hold, and "of" is for each group's parameters.
-  void set_groups(const Names& optimizers, const std::vector<Tensors>& parameters, const std::vector<Names>& names,
-                  const std::string& sharding);
+  // Returns the places that tensors no longer held had among all parameters, if their state had its initial values.
+  // Sharding a model after its optimizer was created replaces all parameters: nobody needs the state of the old ones.
+  std::vector<int64_t> set_groups(const Names& optimizers, const std::vector<Tensors>& parameters,
+                                  const std::vector<Names>& names, const std::optional<std::string>& comm_dtype,
+                                  const std::string& sharding);
 
   // The names of each group's parameters: as they were given, without wrappers such as `module.`, or parameter.0,
   // parameter.1, … counted over all groups.
@@ -57,9 +61,6 @@ class PythonEngine : public torch::CustomClassHolder {
   // it is the state here that holds.
   void take_state(const std::vector<Fields>& held);
 
-  // Returns true if a parameter's state has its initial values.
-  bool has_initial_state(int64_t place) const;
-
   void step(const OptionalTensor& found_inf, const OptionalTensor& grad_scale);
 
   // How the state of all parameters is cut: [{field: [shape of the whole, kept apart from its parameter's shards]}, …].
@@ -85,12 +86,14 @@ class PythonEngine : public torch::CustomClassHolder {
   // each of their parameters, and of the counts of skipped steps the first that is there. Parameters are matched by name
   // where both sides have names, else by position; torch.distributed.checkpoint, whose `params` are words, has already
   // arranged them.
-  // Returns the saved group that each group here came from, and which options that were asked for here it changed.
-  std::tuple<std::vector<int64_t>, std::string> restore(const std::string& groups, const std::vector<Values>& states,
-                                                        const std::vector<OptionalTensor>& skipped, bool mixed);
+  // Returns the saved group that each group here came from; of each saved parameter its place here and the names of
+  // its fields, before and after; and which options that were asked for here it changed.
+  std::tuple<std::vector<int64_t>, std::vector<int64_t>, std::vector<Names>, std::string> restore(
+      const std::string& groups, const std::vector<Values>& states, const std::vector<OptionalTensor>& skipped,
+      bool mixed);
 
   // Names, and for each six tensors: singular values, SNR, gain, theory, ‖W‖, ‖O‖.
-  std::tuple<Names, Tensors> spectra(const OptionalTensor& grad_scale) const;
+  std::tuple<Names, Tensors> spectra() const;
 
  private:
   // A group as Python described it.
@@ -115,6 +118,9 @@ class PythonEngine : public torch::CustomClassHolder {
     }
   }
 
+  // Adds the names of the fields of all parameters, those that another process keeps included.
+  void add_fields(std::vector<Names>& fields) const;
+
   void replace(int64_t index, std::unique_ptr<Options> options);
 
   // Saved groups as a Snapshot has them: {"optimizer", "options", "parameters"}, the last as names.
@@ -124,7 +130,7 @@ class PythonEngine : public torch::CustomClassHolder {
   static void note_changes(std::set<std::string>& changes, const Options& before, const Options& after, bool mixed);
 
   // The layouts of each group's parameters, from the description that set_groups takes.
-  std::vector<std::vector<LayoutPtr>> layouts_of(const std::string& sharding);
+  std::vector<std::vector<LayoutPtr>> layouts_of(const std::string& sharding, bool in_bfloat16);
   std::shared_ptr<Exchange> exchange(const std::string& group);
 
   Engine engine_;
@@ -132,6 +138,7 @@ class PythonEngine : public torch::CustomClassHolder {
   std::vector<Given> given_;                                    // of each group
   bool is_shown_ = false;                                       // Python has views of the state as it is
   bool is_restored_ = false;                                    // what Python has is older than the state here
+  Tensor last_scale_;      // that gradients were divided by in the last step; undefined if they were not
   Tensor skipped_before_;  // of the engine that this one is a copy of, until there are parameters
 };
 

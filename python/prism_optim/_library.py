@@ -27,20 +27,25 @@ PARAMETERS = ("params", "param_names")  # the keys of a group that are no option
 COMPILED = "prism_optim: the step is compiled already; compile without fullgraph=True, or leave optimizer.step() out of what is compiled"
 
 
-def engine_for(engine: Any, parameters: Sequence[torch.Tensor], own: Any, comm_dtype: str | None) -> tuple[Any, bool]:
-    """Returns the engine, wrapped if the processes of `own` share the work or if some of these parameters are DTensors, and whether it is.
-    Torch's DTensor is imported only then."""
+def engine_for(engine: Any, parameters: Sequence[torch.Tensor], own: Any) -> Any:
+    """Returns the engine, wrapped if the processes of `own` share the work or if some of these parameters are DTensors. Torch's DTensor is
+    imported only then."""
     engine = getattr(engine, "plain", engine)
     if own is None and not any(hasattr(parameter, "device_mesh") for parameter in parameters):
-        return engine, False
+        return engine
     from .distributed import ShardedEngine
 
-    return ShardedEngine(engine, own, comm_dtype), True
+    return ShardedEngine(engine, own)
 
 
 def to_json(value: Any) -> str:
     """JSON, in which numpy scalars and tensors of one element are numbers."""
     return json.dumps(value, default=methodcaller("item"))
+
+
+def to_number(value: Any) -> Any:
+    """Converts numpy's scalars to floats, which the engine takes as numbers; returns all else, such as tensors, as it is."""
+    return value if isinstance(value, torch.Tensor) or not hasattr(value, "__float__") else float(value)
 
 
 class Option(TypedDict):

@@ -1,35 +1,28 @@
-"""What every optimizer of the package shares: torch's protocol over the library's engine, which owns names, buckets, state and the step."""
+"""The base of all optimizers: torch's protocol over the library's engine, which owns names, buckets, state and the step."""
 
 from __future__ import annotations
 
 import copy
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from operator import is_
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ._library import COMPILED, NUMBERS, OTHERS, PARAMETERS, TABLES, Engine, defaults, engine_for, ops, to_json
+from ._library import COMPILED, NUMBERS, OTHERS, PARAMETERS, TABLES, Engine, defaults, engine_for, ops, to_json, to_number
 
 
 class Optimizer(torch.optim.Optimizer):
-    """Base of the optimizers here: a `torch.optim.Optimizer` whose groups name their optimizer and carry its options.
-
-    State is made when a group is added. `state[p]` holds, under the names of the fields, views of tensors stacked over equally shaped
-    parameters; of a parameter that is split, `split.<k>.<field>` for each part.
-    """
+    """Base of the optimizers here: a `torch.optim.Optimizer` whose groups name their optimizer and carry its options. State is made when a
+    group is added. `state[p]` holds views of tensors stacked over equally shaped parameters, by field; of a part, `split.<k>.<field>`."""
 
     kind: str | None = None  # the optimizer of groups that name none
 
     def __init__(self, params: Iterable[Any], options: dict[str, Any], own: Any = None, comm_dtype: str | None = None) -> None:
-        if own is not None and not isinstance(own, getattr(torch.distributed, "ProcessGroup", ())):
-            raise TypeError(f"{type(self).__name__}: own must be a process group of torch.distributed, got {type(own).__name__}")
-        if comm_dtype not in (None, "bfloat16"):
-            raise ValueError(f"{type(self).__name__}: comm_dtype must be 'bfloat16' or None, got {comm_dtype!r}")
-        self._engine, self._is_sharded, self._last_scale, self._own, self._comm_dtype = Engine(), False, None, own, comm_dtype
+        self._engine, self._own, self._comm_dtype = Engine(), own, comm_dtype and str(comm_dtype)
         self._told: tuple[list[Any], list[Tensor], list[Any]] = [], [], []  # the shape of the groups, parameters, options but numbers
         self._shown: list[tuple[int, str, Tensor]] = []  # what is in `state` of the engine: parameter's place, key, view
         super().__init__(params, options)
@@ -54,61 +47,40 @@ class Optimizer(torch.optim.Optimizer):
             raise
 
     def _sync(self) -> None:
-        """Tells the engine what groups and options are, and brings its state and `state` together."""
+        """Tells the engine what changed in groups and options, and brings its state and `state` together."""
         try:
-            params = self._tell()
+            groups, params = self.param_groups, [parameter for group in self.param_groups for parameter in group["params"]]
+            shape = [(group.get("optimizer", ""), len(group["params"])) for group in groups]
+            if shape != self._told[0] or not all(map(is_, params, self._told[1])) or self._engine.moved():
+                names, members = [group.get("param_names", []) for group in groups], [group["params"] for group in groups]
+                self._engine = engine_for(self._engine, params, self._own)
+                for place in self._engine.set_groups([optimizer for optimizer, _ in shape], members, names, self._comm_dtype, ""):
+                    self.state.pop(self._told[1][place], None)  # a parameter that left before it was ever stepped
+                self._told = shape, params, [None] * len(groups)
+            for index, group in enumerate(groups):
+                if group["capturable"]:
+                    group |= self._engine.place_numbers(index, {name: to_number(group[name]) for name in ("lr", "gamma") if name in group})
+                numbers = [to_number(self._rate(group) if name == "lr" else group[name]) for name in NUMBERS[group["optimizer"]]]
+                others = {name: group[name] for name in OTHERS[group["optimizer"]]}
+                self._engine.set_numbers(index, numbers, group["capturable"])
+                if others != self._told[2][index]:
+                    self._engine.set_options(index, to_json(others))
+                    self._told[2][index] = copy.deepcopy(others)
         except KeyError as missing:
             raise ValueError(f"a group of param_groups has no {missing}; add it with add_param_group(group)") from None
         moved, held = self._engine.make_state(), [self.state.setdefault(parameter, {}) for parameter in params]
         if moved or not all(held[place].get(key) is view for place, key, view in self._shown):
             fields, before = self._engine.state(), {id(view) for *_, view in self._shown}
             self._engine.take_state([{key: torch.as_tensor(own[key]) for key in some if key in own} for own, some in zip(held, fields)])
-            for own, some in zip(held, fields, strict=True):
-                for key in [key for key, value in own.items() if id(value) in before]:
-                    del own[key]
-                own |= some
+            for parameter, own, some in zip(params, held, fields, strict=True):
+                self.state[parameter] = {key: value for key, value in own.items() if id(value) not in before} | some
             self._shown = [(place, key, view) for place, some in enumerate(fields) for key, view in some.items()]
-
-    def _tell(self) -> list[Tensor]:
-        """Tells the engine what changed in groups and options. Returns all parameters."""
-        groups, params = self.param_groups, [parameter for group in self.param_groups for parameter in group["params"]]
-        shape = [(group.get("optimizer", ""), len(group["params"])) for group in groups]
-        if shape != self._told[0] or not all(map(is_, params, self._told[1])) or (self._is_sharded and self._engine.moved()):
-            names = [group.get("param_names", []) for group in groups]
-            self._drop_initial_state(set(params))
-            self._engine, self._is_sharded = engine_for(self._engine, params, self._own, self._comm_dtype)
-            self._engine.set_groups([optimizer for optimizer, _ in shape], [group["params"] for group in groups], names, "")
-            self._told = shape, params, [None] * len(groups)
-        for index, group in enumerate(groups):
-            if group["capturable"]:
-                placed = {name: group[name] for name in ("lr", "gamma") if name in group}
-                group |= self._engine.place_numbers(index, {name: x if isinstance(x, Tensor) else float(x) for name, x in placed.items()})
-            numbers = [self._rate(group) if name == "lr" else group[name] for name in NUMBERS[group["optimizer"]]]
-            plain = [x if isinstance(x, Tensor) or not hasattr(x, "__float__") else float(x) for x in numbers]
-            others = {name: group[name] for name in OTHERS[group["optimizer"]]}
-            self._engine.set_numbers(index, plain, group["capturable"])
-            if others != self._told[2][index]:
-                self._engine.set_options(index, to_json(others))
-                self._told[2][index] = copy.deepcopy(others)
-        return params
-
-    def _drop_initial_state(self, staying: set[Tensor]) -> None:
-        """Drops the state of parameters that have left their groups before it was ever advanced: what shards a model after the optimizer was
-        created replaces all parameters, whose full-size state would otherwise stay in memory."""
-        for place, parameter in enumerate(self._told[1]):
-            if parameter not in staying and self._engine.has_initial_state(place):
-                own = self.state.get(parameter, {})
-                for _, key, _ in [shown for shown in self._shown if shown[0] == place]:
-                    own.pop(key, None)
-                if not own:
-                    self.state.pop(parameter, None)
 
     def _rate(self, group: dict[str, Any]) -> float | Tensor:
         return group["lr"]  # type: ignore[no-any-return]
 
     @property
-    def _step_supports_amp_scaling(self) -> bool:
-        """Whether GradScaler leaves unscaling to the step: one to be captured, or of float16 weights. Frameworks do not clip for such."""
+    def _step_supports_amp_scaling(self) -> bool:  # if true, GradScaler leaves unscaling to the step, and frameworks do not clip
         return any(group["capturable"] or any(p.dtype is torch.float16 for p in group["params"]) for group in self.param_groups)
 
     @torch.compiler.disable(reason=COMPILED)  # type: ignore[no-untyped-call, untyped-decorator]
@@ -116,13 +88,12 @@ class Optimizer(torch.optim.Optimizer):
         """Takes one step. A parameter without a gradient stays as it is, and so does its state. A closure computes the loss again."""
         loss = torch.enable_grad()(closure)() if closure is not None else None
         self._sync()
-        self._last_scale = getattr(self, "grad_scale", None)
-        self._engine.step(getattr(self, "found_inf", None), self._last_scale)
+        self._engine.step(getattr(self, "found_inf", None), getattr(self, "grad_scale", None))
         return loss
 
     @property
     def skipped(self) -> Tensor:
-        """How many steps a non-finite gradient has canceled (`skip_nonfinite`)."""
+        """The number of steps that a non-finite gradient has canceled (`skip_nonfinite`)."""
         return self._engine.skipped()  # type: ignore[no-any-return]
 
     def plan(self) -> str:
@@ -137,7 +108,8 @@ class Optimizer(torch.optim.Optimizer):
             result = super().state_dict()
         finally:
             self.state = everything
-        result["state"] |= self._engine.apart(result["state"]) if self._is_sharded else {}
+        for place, apart in self._engine.apart().items():  # last, in equal order on all processes
+            result["state"][place] = {key: value for key, value in result["state"].get(place, {}).items() if key not in apart} | apart
         skipped = {"skipped": self.skipped.clone()} if any(group["skip_nonfinite"] for group in self.param_groups) else {}
         for group, names in zip(result["param_groups"], self._engine.names(), strict=True):
             group |= skipped | ({"param_names": names} if "param_names" in group else {})
@@ -155,8 +127,7 @@ class Optimizer(torch.optim.Optimizer):
         states = [state_dict["state"].get(number, {}) for group in saved for number in group["params"]]
         values = [{key: value for key, value in state.items() if isinstance(value, (Tensor, int, float))} for state in states]
         headers = [{key: group[key] for key in ("optimizer", *PARAMETERS, *usual[group.get("optimizer")]) if key in group} for group in saved]
-        places, before = self._engine.places(to_json(headers)), {(place, key) for place, key, _ in self._shown}
-        sources, changes = self._engine.restore(to_json(headers), values, skipped, self.kind is None)
+        sources, places, fields, changes = self._engine.restore(to_json(headers), values, skipped, self.kind is None)
         if changes:
             warnings.warn(f"load_state_dict: options follow the checkpoint: {changes}", stacklevel=3)
         for index, source in enumerate(sources):
@@ -164,28 +135,16 @@ class Optimizer(torch.optim.Optimizer):
             self.param_groups[index] = {key: value for key, value in saved[source].items() if key not in PARAMETERS} | own
         self.state = defaultdict(dict)
         self._sync()
-        for place, saved_state in zip(places, states, strict=True):
-            self._take_others(place, {key: value for key, value in saved_state.items() if (place, key) not in before})
+        for parameter, state, taken in zip([self._told[1][place] for place in places], states, fields, strict=True):
+            others = {key: value for key, value in state.items() if key not in taken}  # such as the buffers of a wrapper
+            for key, value in others.items():
+                self.state[parameter][key] = value.to(parameter.device, copy=True) if isinstance(value, Tensor) else copy.deepcopy(value)
         for post_hook in self._optimizer_load_state_dict_post_hooks.values():
             post_hook(self)
 
-    def _take_others(self, place: int, saved: Mapping[str, Any]) -> None:
-        """Puts what others have saved in the state of a parameter, such as the buffers of a wrapper, beside the fields of the engine."""
-        parameter = self._told[1][place]
-        own = self.state[parameter]
-        for key, value in saved.items():
-            if key not in own and not (self._is_sharded and self._engine.is_kept_apart(place, key)):
-                own[key] = value.to(parameter.device, copy=True) if isinstance(value, Tensor) else copy.deepcopy(value)
-
     def __getstate__(self) -> dict[str, Any]:
         self._sync()
-        if self._own is not None or (self._is_sharded and self._engine.keeps_apart()):
-            raise TypeError(
-                f"{type(self).__name__}: an optimizer whose state several processes share cannot be copied or pickled; save its state_dict() instead"
-            )
-        engine = self._engine.plain if self._is_sharded else self._engine
-        return super().__getstate__() | {"_engine": engine, "_comm_dtype": self._comm_dtype}
+        return super().__getstate__() | {"_engine": self._engine.to_copy(), "_comm_dtype": self._comm_dtype}
 
     def __setstate__(self, state: dict[str, Any]) -> None:  # pickles of earlier versions have no engine
-        fresh = {"_engine": Engine(), "_is_sharded": False, "_told": ([], [], []), "_shown": [], "_last_scale": None}
-        super().__setstate__(fresh | {"_own": None, "_comm_dtype": None} | state)
+        super().__setstate__({"_engine": Engine(), "_told": ([], [], []), "_shown": [], "_own": None, "_comm_dtype": None} | state)

@@ -122,8 +122,10 @@ class ShardedEngine:
     """The engine of an optimizer whose parameters several processes share: it has the shards, and this class turns DTensors into shards and
     back. The processes of `own` share the work on parameters that each of them holds whole."""
 
-    def __init__(self, plain: Any, own: dist.ProcessGroup | None, comm_dtype: str | None) -> None:
-        self.plain, self._own, self._comm_dtype = plain, own, comm_dtype
+    def __init__(self, plain: Any, own: dist.ProcessGroup | None) -> None:
+        if own is not None and not isinstance(own, dist.ProcessGroup):
+            raise TypeError(f"prism_optim: own must be a process group of torch.distributed, got {type(own).__name__}")
+        self.plain, self._own = plain, own
         self._parameters: list[Tensor] = []
         self._locals: list[Tensor] = []
         self._gathered: dict[int, _Gathered] = {}  # by the place of the parameter
@@ -138,7 +140,9 @@ class ShardedEngine:
             for place, (parameter, local) in enumerate(zip(self._parameters, self._locals, strict=True))
         )
 
-    def set_groups(self, optimizers: list[str], parameters: list[list[Tensor]], names: list[list[str]], _: str) -> None:
+    def set_groups(
+        self, optimizers: list[str], parameters: list[list[Tensor]], names: list[list[str]], comm_dtype: str | None, _: str
+    ) -> list[int]:
         everything = [parameter for group in parameters for parameter in group]
         labels = [name for group, own in zip(parameters, names, strict=True) for name in (own or map(str, range(len(group))))]
         layouts: list[dict[str, Any]] = []
@@ -161,11 +165,11 @@ class ShardedEngine:
         everyone = _everyone([parameter for parameter in everything if isinstance(parameter, DTensor)], self._own)
         sharding = {
             "everyone": everyone.group_name,
-            "update_type": self._comm_dtype or "",
             "layouts": layouts,
             "of": [[next(of) for _ in group] for group in parameters],
         }
-        self.plain.set_groups(optimizers, [[next(shards) for _ in group] for group in parameters], names, json.dumps(sharding))
+        locals_of = [[next(shards) for _ in group] for group in parameters]
+        return self.plain.set_groups(optimizers, locals_of, names, comm_dtype, json.dumps(sharding))  # type: ignore[no-any-return]
 
     def _replicas(self, parameter: Tensor) -> dict[str, Any]:
         """Returns the description of a parameter that every process of `own` holds whole."""
@@ -203,13 +207,13 @@ class ShardedEngine:
             shown.append(own)
         return shown
 
-    def keeps_apart(self) -> bool:
-        """Returns true if some state is kept by the owners only."""
-        return any(apart for fields in self._cut for _, apart in fields.values())
-
-    def is_kept_apart(self, place: int, key: str) -> bool:
-        """Returns true if this is a field of a parameter that only its owner may hold."""
-        return self._cut[place].get(key, ([], False))[1]
+    def to_copy(self) -> Any:
+        """Returns the engine to copy or pickle in place of this one. Throws if some state is kept by its owner only."""
+        if self._own is not None or any(apart for fields in self._cut for _, apart in fields.values()):
+            raise TypeError(
+                "prism_optim: an optimizer whose state several processes share cannot be copied or pickled; save its state_dict() instead"
+            )
+        return self.plain
 
     def take_state(self, held: list[dict[str, Tensor]]) -> None:
         self.plain.take_state([self._plain(place, fields) for place, fields in enumerate(held)])
@@ -245,18 +249,18 @@ class ShardedEngine:
         places = self.plain.places(groups)
         return self.plain.restore(groups, [self._plain(place, state) for place, state in zip(places, states, strict=True)], skipped, mixed)
 
-    def apart(self, states: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
-        """Returns the states of parameters, by their places, that have fields not cut as the parameter is. These are put together, cut along
-        their first dimension if the parameter is cut, and put last, in equal order on all processes, which must ask for them together."""
+    def apart(self) -> dict[int, dict[str, Any]]:
+        """Returns the fields that are not cut as their parameter is, by the place of the parameter: put together, and cut along their first
+        dimension if the parameter is cut. All processes must ask for them together."""
         saved: dict[int, dict[str, Any]] = {}
         for place, cut in enumerate(self._cut):
             parameter: Any = self._parameters[place]
             fields = {key: shape for key, (shape, apart) in cut.items() if apart}
             if not fields:
                 continue
-            saved[place] = {key: value for key, value in states.get(place, {}).items() if key not in fields}
+            saved[place] = {}
             if not isinstance(parameter, DTensor):
-                saved[place] |= {key: self.plain.whole_state(place, key) for key in fields}
+                saved[place] = {key: self.plain.whole_state(place, key) for key in fields}
                 continue
             mesh = parameter.device_mesh
             placements = [Shard(0) if _is_shard(placement) else Replicate() for placement in parameter.placements]
@@ -267,7 +271,7 @@ class ShardedEngine:
                 saved[place][key] = _dtensor(part, parameter, placements, shape)
         return saved
 
-    def spectra(self, grad_scale: Tensor | None) -> Any:
+    def spectra(self) -> Any:
         raise NotImplementedError("inspect: several processes share the parameters; inspect a run of one process")
 
 

@@ -43,7 +43,7 @@ def inspect(optimizer: Optimizer) -> dict[str, Spectrum]:
     optimizer._sync()
     if all(parameter.grad is None for group in optimizer.param_groups for parameter in group["params"]):
         raise RuntimeError("inspect: no parameter has a gradient; call it between step() and zero_grad()")
-    names, values = optimizer._engine.spectra(optimizer._last_scale)
+    names, values = optimizer._engine.spectra()
     return {name: Spectrum(*values[6 * i : 6 * i + 6]) for i, name in enumerate(names)}
 
 

@@ -509,6 +509,26 @@ def test_a_parameter_put_in_place_of_another_starts_with_fresh_state(case, large
 
 
 @every_class
+def test_a_parameter_that_leaves_keeps_its_state_only_if_it_was_stepped(case):
+    """Sharding a model replaces all parameters of its optimizer: the state of the old ones must not stay in memory."""
+    named = parameters(case)
+    optimizer = case.make(named)
+    first, second = (torch.nn.Parameter(named[0][1].detach().clone()) for _ in range(2))
+    old = optimizer.param_groups[0]["params"][0]
+    optimizer.param_groups[0]["params"][0] = first
+    train(optimizer, [("layer0", first), *named[1:]], 1)
+    assert old not in optimizer.state
+    momentum = {key: value.clone() for key, value in optimizer.state[first].items()}
+    optimizer.param_groups[0]["params"][0] = second
+    optimizer.step()
+    assert optimizer.state[first].keys() == momentum.keys()
+    optimizer.param_groups[0]["params"][0] = first
+    optimizer.state_dict()
+    for key, value in momentum.items():
+        torch.testing.assert_close(optimizer.state[first][key], value, rtol=0, atol=0)
+
+
+@every_class
 def test_hand_made_groups_that_are_incomplete_are_refused_with_a_sentence(case):
     named = parameters(case)
     optimizer = case.make(named[:1])

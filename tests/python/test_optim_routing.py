@@ -218,12 +218,13 @@ def test_inspect_finds_the_law_of_the_gain():
 
 def test_inspect_reads_scaled_gradients_as_the_step_did():
     model, optimizer = make_inspected()
-    plain = prism_optim.inspect(optimizer)
     other, scaled = make_inspected()
-    scaled.load_state_dict(optimizer.state_dict())
-    scaled._last_scale = torch.tensor(256.0)
     for p, q in zip(model.parameters(), other.parameters(), strict=True):
         q.grad = p.grad * 256
+    scaled.grad_scale = torch.tensor(256.0)  # as GradScaler sets it
+    for one in (optimizer, scaled):
+        one.step()
+    plain = prism_optim.inspect(optimizer)
     torch.testing.assert_close(prism_optim.inspect(scaled)["0.weight"].gain, plain["0.weight"].gain, rtol=1e-6, atol=0)
 
 

@@ -381,11 +381,11 @@ def mistakes_with_shared_work_are_named(folder):
     with pytest.raises(RuntimeError, match=r"prism: 'up.weight' has a gradient on some of the 2 processes only; average the gradients"):
         optimizer.step()
     for duplicate in (copy.deepcopy, pickle.dumps):
-        with pytest.raises(TypeError, match=r"Prism: an optimizer whose state several processes share cannot be copied or pickled; save its"):
+        with pytest.raises(TypeError, match=r"prism_optim: an optimizer whose state several processes share cannot be copied or pickled; save its"):
             duplicate(optimizer)
-    with pytest.raises(TypeError, match="Prism: own must be a process group of torch.distributed, got bool"):
+    with pytest.raises(TypeError, match="prism_optim: own must be a process group of torch.distributed, got bool"):
         prism_optim.Prism([("up.weight", model.up.weight)], own=True)
-    with pytest.raises(ValueError, match="Prism: comm_dtype must be 'bfloat16' or None, got 'float16'"):
+    with pytest.raises(ValueError, match="prism_optim: comm_dtype must be 'bfloat16' or None, got 'float16'"):
         prism_optim.Prism([("up.weight", model.up.weight)], comm_dtype="float16")
     with pytest.raises(ValueError, match="prism: 'up.weight' is shaped by one process for all, and their exchange cannot be captured"):
         prism_optim.Prism([("up.weight", model.up.weight)], own=dist.group.WORLD, capturable=True)
@@ -743,7 +743,7 @@ def what_is_not_possible_is_refused_by_name(folder):
         prism_optim.inspect(optimizer)
     with pytest.raises(ValueError, match="prism: 'up.weight' is shaped by one process for all, and their exchange cannot be captured"):
         prism_optim.Prism([("up.weight", model.up.weight)], capturable=True)
-    with pytest.raises(TypeError, match="Mixed: an optimizer whose state several processes share cannot be copied or pickled"):
+    with pytest.raises(TypeError, match="prism_optim: an optimizer whose state several processes share cannot be copied or pickled"):
         copy.deepcopy(optimizer)
 
 
