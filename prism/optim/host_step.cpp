@@ -1,194 +1,219 @@
 #include "prism/optim/host_step.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/from_blob.h>
-#include <ATen/ops/sqrt.h>
-#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 
 #include "prism/io/clones.h"
-#include "prism/optim/adam.h"
 #include "prism/optim/kernel_rule.h"
 
 namespace prism {
 namespace {
 
-constexpr int64_t kChunk = 4096;   // elements at a time: what two loops share stays in the cache
+using cuda::Elementwise;
+
+constexpr int64_t kChunk = 4096;   // elements at a time: the buffers of 16-bit weights stay in the cache
 constexpr int64_t kGrain = 32768;  // elements worth a thread
 
 // The numbers of a step in the type to compute in, of one parameter.
 template <class Real>
 struct Numbers {
-  Real sign, grad_scale, coupled_decay;     // g = sign·G/grad_scale + coupled_decay·W
-  Real beta1_rest, beta2, beta2_rest, eps;  // 1 − β₁, β₂, 1 − β₂, ε
-  Real correction1, root_correction2;       // 1 − β₁ᵗ, √(1 − β₂ᵗ)
-  Real keep, rate;                          // 1 − lr·λ, lr
-  bool scales, couples;
+  Real grad_factor, coupled_decay;       // g = grad_factor·G + coupled_decay·W
+  Real beta1, rest1, beta2, rest2, eps;  // β₁, 1 − β₁, β₂, 1 − β₂, ε
+  Real root_factor;                      // Adam: 1/√(1 − β₂ᵗ)
+  Real keep, rate;                       // 1 − lr·λ, and lr over the rule's correction
 };
 
-// One chunk of one parameter. All pointers are to `size` elements.
+// Some elements of one parameter: pointers to `size` numbers.
 template <class Real>
 struct Chunk {
   int64_t size;
-  const Real *G, *W_before;          // W_before: for coupled decay
-  Real *m, *v, *largest, *root, *W;  // largest: null without amsgrad; root: √ of the second moment
+  const Real *G, *W_before;    // W_before: the weights as the user sees them
+  Real* W;                     // the weights to update: the same, or their masters
+  std::array<Real*, 3> state;  // in the order of ElementwiseKernel::fields; null if the rule keeps no such field
 };
 
-// The fused multiply-adds below are those of ATen's lerp, addcmul and add. All other operations are rounded on their own:
-// this file is compiled without contraction. Arguments are copies, so that no store can change them.
+// (1 − w)·before + w·now, from the nearer end: exactly `now` for w = 1.
 template <class Real>
-PRISM_INLINE void moments(Chunk<Real> x, Numbers<Real> a) {
-  const bool small = std::abs(a.beta1_rest) < Real(0.5);
-  const Real weight = small ? a.beta1_rest : a.beta1_rest - 1;
+PRISM_INLINE Real mean_of(Real before, Real now, Real w) {
+  return w < Real(0.5) ? std::fma(w, now - before, before) : std::fma(w - 1, now - before, now);
+}
+
+// Returns U for one element and advances its state. The correction that all elements share is part of the rate.
+template <Elementwise Kind, bool kSecond, bool kThird, class Real>
+PRISM_INLINE Real direction(Real g, Real (&state)[3], const Numbers<Real>& a) {
+  if constexpr (Kind == Elementwise::Adam) {
+    auto& [m, v, largest] = state;
+    m = mean_of(m, g, a.rest1);
+    v = std::fma(a.rest2 * g, g, a.beta2 * v);
+    if constexpr (kThird) largest = largest != largest || largest > v ? largest : v;  // NaN if either is
+    return m / std::fma(std::sqrt(kThird ? largest : v), a.root_factor, a.eps);
+  } else if constexpr (Kind == Elementwise::AdaGrad) {
+    state[0] = std::fma(g, g, state[0]);
+    return g / (std::sqrt(state[0]) + a.eps);
+  } else {
+    auto& [v, mean, velocity] = state;
+    v = std::fma(a.rest2 * g, g, a.beta2 * v);
+    Real variance = v;
+    if constexpr (kSecond) {
+      mean = mean_of(mean, g, a.rest2);
+      variance = std::fma(-mean, mean, v);
+      variance = variance < 0 ? 0 : variance;  // rounding can make it negative
+    }
+    const Real X = g / (std::sqrt(variance) + a.eps);
+    if constexpr (!kThird) return X;
+    return velocity = std::fma(a.beta1, velocity, X);
+  }
+}
+
+// Every operation is rounded by itself or is a fused multiply-add written as such: this file is compiled without
+// contraction. So the bits depend neither on the instructions of the processor nor on where a chunk begins. Arguments
+// are copies, so that no store can change them.
+template <Elementwise Kind, bool kSecond, bool kThird, class Real>
+PRISM_INLINE void step_elements(Chunk<Real> x, Numbers<Real> a) {
+  constexpr bool kHas[3] = {true, kSecond, kThird};
 #pragma omp simd
   for (int64_t i = 0; i < x.size; ++i) {
-    Real g = a.sign * x.G[i];
-    if (a.scales) g = g / a.grad_scale;
-    if (a.couples) g = g + x.W_before[i] * a.coupled_decay;
-    const Real m = x.m[i];
-    x.m[i] = std::fma(weight, g - m, small ? m : g);
-    const Real v = std::fma(a.beta2_rest * g, g, x.v[i] * a.beta2);
-    x.v[i] = v;
-    x.root[i] = v;
+    Real state[3] = {};
+    for (int s = 0; s < 3; ++s) {
+      if (kHas[s]) state[s] = x.state[s][i];
+    }
+    Real g = a.grad_factor * x.G[i];
+    if (a.coupled_decay != 0) g = std::fma(a.coupled_decay, x.W_before[i], g);
+    const Real U = direction<Kind, kSecond, kThird>(g, state, a);
+    x.W[i] = std::fma(-a.rate, U, a.keep * x.W[i]);
+    for (int s = 0; s < 3; ++s) {
+      if (kHas[s]) x.state[s][i] = state[s];
+    }
   }
 }
 
 template <class Real>
-PRISM_INLINE void keep_largest(Chunk<Real> x) {
-#pragma omp simd
-  for (int64_t i = 0; i < x.size; ++i) {
-    const Real old = x.largest[i], v = x.v[i];
-    x.root[i] = x.largest[i] = old != old || old > v ? old : v;  // NaN if either is
+PRISM_INLINE void step_elements(Elementwise kind, Chunk<Real> x, Numbers<Real> a) {
+  const bool second = x.state[1] != nullptr, third = x.state[2] != nullptr;
+  if (kind == Elementwise::Adam) {
+    third ? step_elements<Elementwise::Adam, true, true>(x, a) : step_elements<Elementwise::Adam, true, false>(x, a);
+  } else if (kind == Elementwise::AdaGrad) {
+    step_elements<Elementwise::AdaGrad, false, false>(x, a);
+  } else if (second) {
+    third ? step_elements<Elementwise::RMSprop, true, true>(x, a)
+          : step_elements<Elementwise::RMSprop, true, false>(x, a);
+  } else {
+    third ? step_elements<Elementwise::RMSprop, false, true>(x, a)
+          : step_elements<Elementwise::RMSprop, false, false>(x, a);
   }
 }
 
-template <class Real>
-PRISM_INLINE void write(Chunk<Real> x, Numbers<Real> a) {
-#pragma omp simd
-  for (int64_t i = 0; i < x.size; ++i) {
-    const Real u = x.m[i] / ((x.root[i] / a.root_correction2 + a.eps) * a.correction1);
-    x.W[i] = std::fma(u, -a.rate, x.W[i] * a.keep);
-  }
-}
-
-PRISM_CLONES void moments_of(Chunk<float> x, Numbers<float> a) { moments(x, a); }
-PRISM_CLONES void moments_of(Chunk<double> x, Numbers<double> a) { moments(x, a); }
-PRISM_CLONES void keep_largest_of(Chunk<float> x) { keep_largest(x); }
-PRISM_CLONES void keep_largest_of(Chunk<double> x) { keep_largest(x); }
-PRISM_CLONES void write_of(Chunk<float> x, Numbers<float> a) { write(x, a); }
-PRISM_CLONES void write_of(Chunk<double> x, Numbers<double> a) { write(x, a); }
+PRISM_CLONES void step_chunk(Elementwise kind, Chunk<float> x, Numbers<float> a) { step_elements(kind, x, a); }
+PRISM_CLONES void step_chunk(Elementwise kind, Chunk<double> x, Numbers<double> a) { step_elements(kind, x, a); }
 
 // The weights and gradient of a parameter, which may be narrower than the type to compute in, and its state.
 template <class Real, class Weight>
 struct Entry {
   const Weight* G;
   Weight* W;
-  Real *master, *m, *v, *largest;  // null if there is none
+  Real* master;  // null if there is none
+  std::array<Real*, 3> state;
   Numbers<Real> numbers;
 };
 
-// Memory of one thread for what does not lie in memory in the type to compute in.
+// Memory of one thread for 16-bit gradients and weights in the type to compute in.
 template <class Real>
 struct Buffers {
-  std::array<Real, kChunk> G, W, root;
+  std::array<Real, kChunk> G, W;
 };
 
+// Takes the step of one chunk of 16-bit weights.
 template <class Real, class Weight>
-void step_chunk(const Entry<Real, Weight>& entry, int64_t begin, int64_t size, Buffers<Real>& buffers) {
-  constexpr bool kWide = std::is_same_v<Real, Weight>;
-  const auto at = [&](Real* field) { return field == nullptr ? nullptr : field + begin; };
-  Chunk<Real> x{size, nullptr, nullptr, at(entry.m), at(entry.v), at(entry.largest), buffers.root.data(), nullptr};
-  Weight* W = entry.W + begin;
-  if constexpr (kWide) {
-    x.G = entry.G + begin;
-    x.W_before = x.W = W;
-  } else {
-    for (int64_t i = 0; i < size; ++i) {
-      buffers.G[i] = static_cast<Real>(entry.G[begin + i]);
-      buffers.W[i] = static_cast<Real>(W[i]);
-    }
-    x.G = buffers.G.data();
-    x.W_before = x.W = buffers.W.data();
+void step_narrow(Elementwise kind, const Numbers<Real>& numbers, const Weight* G, Weight* W, Real* master,
+                 Chunk<Real> x, Buffers<Real>& buffers) {
+  for (int64_t i = 0; i < x.size; ++i) {
+    buffers.G[i] = static_cast<Real>(G[i]);
+    buffers.W[i] = static_cast<Real>(W[i]);
   }
-  moments_of(x, entry.numbers);
-  if (x.largest != nullptr) keep_largest_of(x);
-  // ATen's root: MKL's differs from the rounded one in the last bit.
-  at::from_blob(x.root, {size}, at::TensorOptions().dtype(c10::CppTypeToScalarType<Real>::value)).sqrt_();
-  if constexpr (!kWide) {
-    if (entry.master != nullptr) {
-      Real* master = entry.master + begin;
-      // A weight that is no longer its rounded master was written by the user since the last step.
-      for (int64_t i = 0; i < size; ++i) master[i] = static_cast<Weight>(master[i]) == W[i] ? master[i] : x.W[i];
-      x.W = master;
-    }
+  x.G = buffers.G.data();
+  x.W_before = x.W = buffers.W.data();
+  if (master != nullptr) {
+    // A weight that is no longer its rounded master was written by the user since the last step.
+    for (int64_t i = 0; i < x.size; ++i) master[i] = static_cast<Weight>(master[i]) == W[i] ? master[i] : x.W[i];
+    x.W = master;
   }
-  write_of(x, entry.numbers);
-  if constexpr (!kWide) {
-    for (int64_t i = 0; i < size; ++i) W[i] = static_cast<Weight>(x.W[i]);
-  }
+  step_chunk(kind, x, numbers);
+  for (int64_t i = 0; i < x.size; ++i) W[i] = static_cast<Weight>(x.W[i]);
 }
 
 template <class Real, class Weight>
-void step_entries(const std::vector<Entry<Real, Weight>>& entries, int64_t size) {
+void step_entries(Elementwise kind, const std::vector<Entry<Real, Weight>>& entries, int64_t size) {
   at::parallel_for(0, static_cast<int64_t>(entries.size()) * size, kGrain, [&](int64_t first, int64_t last) {
-    const at::NoGradGuard no_grad;
     Buffers<Real> buffers;
     while (first < last) {
+      const auto& entry = entries[first / size];
       const int64_t begin = first % size;
-      const int64_t count = std::min({kChunk, size - begin, last - first});
-      step_chunk(entries[first / size], begin, count, buffers);
-      first += count;
+      Chunk<Real> x{};
+      x.size = std::min({kChunk, size - begin, last - first});
+      for (size_t s = 0; s < x.state.size(); ++s) x.state[s] = entry.state[s] ? entry.state[s] + begin : nullptr;
+      const Weight* G = entry.G + begin;
+      Weight* W = entry.W + begin;
+      if constexpr (std::is_same_v<Real, Weight>) {
+        x.G = G;
+        x.W_before = x.W = W;
+        step_chunk(kind, x, entry.numbers);
+      } else {
+        step_narrow(kind, entry.numbers, G, W, entry.master ? entry.master + begin : nullptr, x, buffers);
+      }
+      first += x.size;
     }
   });
 }
 
-template <class Real, class Weight>
-void adam_step(const cuda::ElementwiseRule& rule, const Options& options, Bucket& bucket,
-               const std::vector<DenseEntry>& active, const StepInputs& inputs) {
-  constexpr auto kReal = c10::CppTypeToScalarType<Real>::value;
-  const int64_t size = c10::multiply_integers(bucket.shape);
-  const double lr = inputs.lr.item<double>(), decay = options.weight_decay();
-  const auto real = [](double value) { return static_cast<Real>(value); };
-  const Tensor scale = inputs.grad_scale;
-  Numbers<Real> numbers{.sign = real(options.maximize() ? -1 : 1),
-                        .grad_scale = scale.defined() ? scale.to(kReal).template item<Real>() : real(1),
-                        .coupled_decay = real(decay),
-                        .beta1_rest = real(1 - rule.beta1),
-                        .beta2 = real(rule.beta2),
-                        .beta2_rest = real(1 - rule.beta2),
-                        .eps = real(rule.eps),
-                        .correction1 = 1,
-                        .root_correction2 = 1,
-                        .keep = real(rule.couples_decay ? 1 : 1 - lr * decay),
-                        .rate = real(lr),
-                        .scales = scale.defined(),
-                        .couples = rule.couples_decay && decay != 0};
-  std::vector<int64_t> positions;
-  for (const auto& entry : active) positions.push_back(entry.index);
-  const Tensor indices = at::tensor(positions, at::kLong);
-  const Tensor steps = bucket.state["step"].index_select(0, indices).add_(1);
-  bucket.state["step"].index_copy_(0, indices, steps);
-  const auto [correction1, root_correction2] = adam_corrections(steps, {rule.beta1, rule.beta2}, kReal);
-
-  std::vector<Entry<Real, Weight>> entries;
-  const auto field = [&](const char* name, int64_t position) -> Real* {
-    const Tensor stack = bucket.state[name];
-    return stack.defined() ? stack.mutable_data_ptr<Real>() + position * size : nullptr;
-  };
-  for (size_t i = 0; i < active.size(); ++i) {
-    const auto& [position, G, W] = active[i];
-    numbers.correction1 = correction1.template const_data_ptr<Real>()[i];
-    numbers.root_correction2 = root_correction2.template const_data_ptr<Real>()[i];
-    entries.push_back({G.const_data_ptr<Weight>(), W.mutable_data_ptr<Weight>(), field("master", position),
-                       field("exp_avg", position), field("exp_avg_sq", position), field("max_exp_avg_sq", position),
-                       numbers});
-    W.unsafeGetTensorImpl()->bump_version();  // as an in-place operator does: autograd checks it
+template <class Real>
+Numbers<Real> numbers_of(const cuda::ElementwiseRule& rule, const Options& options, double lr, double grad_scale,
+                         double step) {
+  const double decay = options.weight_decay();
+  double correction = 1, root_correction = 1;
+  if (rule.kind == Elementwise::Adam) {
+    correction = 1 - std::pow(rule.beta1, step);
+    root_correction = std::sqrt(1 - std::pow(rule.beta2, step));
   }
-  step_entries(entries, size);
+  if (rule.kind == Elementwise::AdaGrad) correction = 1 + (step - 1) * rule.lr_decay;
+  const auto real = [](double value) { return static_cast<Real>(value); };
+  return {.grad_factor = real((options.maximize() ? -1 : 1) / grad_scale),
+          .coupled_decay = real(rule.couples_decay ? decay : 0),
+          .beta1 = real(rule.beta1),
+          .rest1 = real(1 - rule.beta1),
+          .beta2 = real(rule.beta2),
+          .rest2 = real(1 - rule.beta2),
+          .eps = real(rule.eps),
+          .root_factor = real(1 / root_correction),
+          .keep = real(rule.couples_decay ? 1 : 1 - lr * decay),
+          .rate = real(lr / correction)};
+}
+
+template <class Real, class Weight>
+void step_bucket_of(const ElementwiseKernel& kernel, const Options& options, Bucket& bucket,
+                    const std::vector<DenseEntry>& active, const StepInputs& inputs) {
+  const int64_t size = c10::multiply_integers(bucket.shape);
+  const auto field = [&](const char* name, int64_t index) -> Real* {
+    const Tensor stack = bucket.state[name];
+    return stack.defined() ? stack.mutable_data_ptr<Real>() + index * size : nullptr;
+  };
+  const double lr = inputs.lr.item<double>();
+  const double grad_scale = inputs.grad_scale.defined() ? inputs.grad_scale.to(at::kDouble).item<double>() : 1;
+  float* steps = bucket.state["step"].defined() ? bucket.state["step"].mutable_data_ptr<float>() : nullptr;
+  std::vector<Entry<Real, Weight>> entries;
+  for (const DenseEntry& dense : active) {
+    const double step = steps != nullptr ? steps[dense.index] += 1 : 1;
+    auto& entry = entries.emplace_back();
+    entry.G = dense.G.const_data_ptr<Weight>();
+    entry.W = dense.W.mutable_data_ptr<Weight>();
+    entry.master = field("master", dense.index);
+    for (size_t f = 0; f < kernel.fields.size(); ++f) entry.state[f] = field(kernel.fields[f], dense.index);
+    entry.numbers = numbers_of<Real>(kernel.rule, options, lr, grad_scale, step);
+    dense.W.unsafeGetTensorImpl()->bump_version();  // as an in-place operator does: autograd checks it
+  }
+  step_entries(kernel.rule.kind, entries, size);
 }
 
 }  // namespace
@@ -198,8 +223,8 @@ bool step_on_host(const Options& options, Bucket& bucket, const std::vector<Tens
   if (!bucket.device.is_cpu() || bucket.layout || c10::multiply_integers(bucket.shape) == 0) return false;
   if (inputs.apply.defined() || !inputs.lr.is_cpu()) return false;
   const auto rule = options.kernel_rule();
-  const auto* elementwise = rule ? std::get_if<ElementwiseKernel>(rule.get()) : nullptr;
-  if (elementwise == nullptr || elementwise->rule.kind != cuda::Elementwise::Adam) return false;
+  const auto* kernel = rule ? std::get_if<ElementwiseKernel>(rule.get()) : nullptr;
+  if (kernel == nullptr) return false;
   const auto compute = compute_type(options, bucket.type);
   const bool narrow = (bucket.type == at::kBFloat16 || bucket.type == at::kHalf) && compute == at::kFloat;
   if (bucket.type != compute && !narrow) return false;
@@ -209,16 +234,16 @@ bool step_on_host(const Options& options, Bucket& bucket, const std::vector<Tens
   if (active->front().G.scalar_type() != bucket.type) return false;
   switch (bucket.type) {
     case at::kFloat:
-      adam_step<float, float>(elementwise->rule, options, bucket, *active, inputs);
+      step_bucket_of<float, float>(*kernel, options, bucket, *active, inputs);
       break;
     case at::kDouble:
-      adam_step<double, double>(elementwise->rule, options, bucket, *active, inputs);
+      step_bucket_of<double, double>(*kernel, options, bucket, *active, inputs);
       break;
     case at::kBFloat16:
-      adam_step<float, at::BFloat16>(elementwise->rule, options, bucket, *active, inputs);
+      step_bucket_of<float, at::BFloat16>(*kernel, options, bucket, *active, inputs);
       break;
     default:
-      adam_step<float, at::Half>(elementwise->rule, options, bucket, *active, inputs);
+      step_bucket_of<float, at::Half>(*kernel, options, bucket, *active, inputs);
   }
   return true;
 }

@@ -259,7 +259,8 @@ TEST(Routing, PrintsItsTable) {
             "prism: 2,048 elements in 1 parameter\n");
 }
 
-PrismOptions recommended(PrismOptions options) {
+template <class Chosen>
+Chosen recommended(Chosen options) {
   options.use_mixed_defaults();
   return options;
 }
@@ -384,7 +385,7 @@ TEST(Mixed, TakesTheUsersRulesWithASplit) {
   const auto apart = copy_of(parameters);
   Prism prism(NamedTensors{apart[0]}, recommended(PrismOptions(0.1).split({4, 2, 2})));
   Muon muon(NamedTensors{apart[1]}, MuonOptions(0.2));
-  AdamW adamw(NamedTensors{apart[2]}, AdamWOptions(0.05));
+  AdamW adamw(NamedTensors{apart[2]}, recommended(AdamWOptions(0.05)));
   set_gradients(parameters, 1);
   set_gradients(apart, 1);
   optimizer.step();
