@@ -118,6 +118,8 @@ Side resolved_side(Side side, int64_t m, int64_t n) {
       return m >= n ? Side::Left : Side::Right;
     case Side::Inputs:
       return n <= 4 * m ? Side::Right : Side::Left;
+    case Side::Whitened:
+      return m >= n ? Side::Right : Side::Whitened;
     default:
       return side;
   }
@@ -191,6 +193,28 @@ Tensor shape_with_covariance(const Tensor& T, const Covariance& left, const Cova
   if (side == Side::Left) O = power(X.mT(), left, 2).matmul(X);
   if (side == Side::Both) O = power(X.mT(), left, 4).matmul(X).matmul(power(X, right, 4));
   return O.to(T.scalar_type());
+}
+
+Covariance whitening_root(const Covariance& covariance, const PolarOptions& options) {
+  check_no_stack("side 'whitened'", options.solver);
+  const Tensor C = covariance.C.to(options.solver == Solver::Exact ? at::kDouble : compute_type(covariance.C));
+  return {inverse_power(C, 2, options).to(covariance.C.scalar_type()), covariance.scale};
+}
+
+Tensor whitened(const Tensor& T, const Covariance& root) {
+  const auto type = root.C.scalar_type();
+  return divided(T, nonzero_or_one(root.scale.to(at::kDouble)), type).matmul(root.C);
+}
+
+Covariance white_noise(const Tensor& X, const Tensor& factor) {
+  const Tensor I = at::eye(X.size(-2), X.options());
+  return {factor.defined() ? I * factor.square() : I, at::ones({1, 1}, X.options())};
+}
+
+Tensor shape_whitened(const Tensor& X, const Tensor& factor, const ShapingOptions& options) {
+  ShapingOptions left = options;
+  left.side = Side::Left;
+  return shape_with_covariance(X, white_noise(X, factor), {}, left);
 }
 
 Tensor shape_tikhonov(const Tensor& T, double damping, const PolarOptions& options) {

@@ -57,7 +57,7 @@ struct Words;  // the names of an enum's values, in their order
 
 template <>
 struct Words<Side> {
-  static constexpr std::array kList = {"short", "left", "right", "both", "long", "inputs", "balanced"};
+  static constexpr std::array kList = {"short", "left", "right", "both", "long", "inputs", "balanced", "whitened"};
 };
 template <>
 struct Words<Solver> {

@@ -13,6 +13,7 @@ namespace {
 struct NoiseState {
   Covariance average;
   Sketch sketch;
+  Covariance root;  // Ĉ^(−1/2) as of the last refresh, if the side is whitened
 };
 
 struct PrismState : MomentumState {
@@ -36,6 +37,7 @@ PrismState prism_state(const State& state, const PrismOptions& options, at::IntA
     NoiseState& noise = side.transposed ? result.left : result.right;
     noise.average = {state["covariance" + side.suffix], state["covariance_scale" + side.suffix]};
     noise.sketch = {state["sketch" + side.suffix], state["sketch_tail" + side.suffix]};
+    noise.root = {state["root"], state["root_scale"]};
   }
   return result;
 }
@@ -69,16 +71,14 @@ std::vector<Tensor*> tensors_of(PrismState& state) {
   return list;
 }
 
-// The indices of the entries to refresh at this step. The counts within a bucket differ if some entries had steps
-// without a gradient. `step` already includes this step.
-Tensor due(const Tensor& step, const PrismOptions& options) {
-  return step.sub(1).remainder(options.covariance_every()).eq(0).nonzero().flatten();
-}
+// The indices of the entries to refresh at this step, the first of every `every`. The counts within a bucket differ if
+// some entries had steps without a gradient. `step` already includes this step.
+Tensor due(const Tensor& step, int64_t every) { return step.sub(1).remainder(every).eq(0).nonzero().flatten(); }
 
 // Updates the entries that are due.
 void refresh(PrismState& state, const Tensor& D, const PrismOptions& options) {
   if (options.covariance_every() == 1) return update(state, D, options);
-  const Tensor entries = due(state.step, options);
+  const Tensor entries = due(state.step, options.covariance_every());
   if (entries.numel() == state.step.numel()) return update(state, D, options);
   PrismState part = state;
   for (Tensor* tensor : tensors_of(part)) *tensor = tensor->index_select(0, entries);
@@ -103,6 +103,18 @@ Covariance current(const NoiseState& noise, const PrismState& state, const Prism
   return covariance;
 }
 
+// Computes Ĉ^(−1/2) of the entries that are due.
+void refresh_root(PrismState& state, const PrismOptions& options) {
+  if (!state.right.root.C.defined()) return;
+  const Tensor entries = due(state.step, options.root_every());
+  if (entries.numel() == 0) return;
+  const Covariance now = current(state.right, state, options);
+  const Covariance root =
+      whitening_root({now.C.index_select(0, entries), now.scale.index_select(0, entries)}, options.polar());
+  state.right.root.C.index_copy_(0, entries, root.C);
+  state.right.root.scale.index_copy_(0, entries, root.scale);
+}
+
 // O = T (TᵀT + γ_t²·…)^(−1/2); the schedule's factor γ_t/γ goes into D or Ĉ, since it may differ between the matrices
 // of a bucket.
 Tensor shaped(const Operands& operands, const PrismState& state, const PrismOptions& options) {
@@ -111,6 +123,11 @@ Tensor shaped(const Operands& operands, const PrismState& state, const PrismOpti
   if (options.covariance() == CovarianceKind::Instant) {
     const Tensor D = scheduled ? operands.D * scheduled_factor(state, options, operands.D) : operands.D;
     return shape_momentum(operands.T, D, options.shaping());
+  }
+  if (state.right.root.C.defined()) {
+    const Tensor X = whitened(operands.T, state.right.root);
+    const Tensor factor = scheduled ? scheduled_factor(state, options, X) : Tensor();
+    return shape_whitened(X, factor, options.shaping()).to(operands.T.scalar_type());
   }
   Covariance left = current(state.left, state, options);
   Covariance right = current(state.right, state, options);
@@ -124,7 +141,7 @@ Tensor shaped(const Operands& operands, const PrismState& state, const PrismOpti
 // Returns true if this step needs the innovation D.
 bool needs_innovation(const PrismState& state, const PrismOptions& options) {
   if (options.covariance() == CovarianceKind::Instant) return options.gamma() > 0;
-  return options.covariance_every() == 1 || due(state.step, options).numel() > 0;
+  return options.covariance_every() == 1 || due(state.step, options.covariance_every()).numel() > 0;
 }
 
 }  // namespace
@@ -141,6 +158,10 @@ std::vector<Field> PrismOptions::fields(at::IntArrayRef shape) const {
     if (covariance() == CovarianceKind::Ema) {
       list.push_back({"covariance" + side.suffix, with_matrix_shape(shape, n, n), Storage::Compute});
       list.push_back({"covariance_scale" + side.suffix, with_matrix_shape(shape, 1, 1), Storage::Counter});
+      if (resolved_side(this->side(), shape[shape.size() - 2], n) == Side::Whitened) {
+        list.push_back({"root", with_matrix_shape(shape, n, n), Storage::Compute});
+        list.push_back({"root_scale", with_matrix_shape(shape, 1, 1), Storage::Counter});
+      }
     } else {
       list.push_back({"sketch" + side.suffix, with_matrix_shape(shape, std::min(rank(), n), n), Storage::Compute});
       list.push_back({"sketch_tail" + side.suffix, with_matrix_shape(shape, 1, 1), Storage::Compute});
@@ -158,12 +179,14 @@ Operands PrismOptions::operands(const Tensor& G, State& state) const {
 Tensor PrismOptions::direction(const Operands& operands, State& state) const {
   PrismState prism = prism_state(state, *this, operands.T.sizes());
   if (covariance() != CovarianceKind::Instant && operands.D.defined()) refresh(prism, operands.D, *this);
+  refresh_root(prism, *this);
   return finished(shaped(operands, prism, *this), prism, rule());
 }
 
 std::vector<int64_t> PrismOptions::gram_sides(at::IntArrayRef shape) const {
   if (gamma() == 0) return Options::gram_sides(shape);
   const int64_t m = shape[shape.size() - 2], n = shape.back();
+  if (resolved_side(side(), m, n) == Side::Whitened) return {m, n};
   std::vector<int64_t> sides;
   for (const auto& side : sides_of(*this, shape)) {
     const auto [own, other] = side.transposed ? std::pair(m, n) : std::pair(n, m);
@@ -182,13 +205,18 @@ std::optional<Spectrum> PrismOptions::spectrum(const Tensor& G, const State& sta
   double gamma_now = gamma() * gamma_factor(side(), G.size(-2), G.size(-1));
   if (!gamma_schedule().is_constant_one()) gamma_now *= gamma_schedule()(prism.step).item<double>();
   if (covariance() == CovarianceKind::Instant || gamma() == 0) return prism::spectrum(now.T, D, O, gamma_now, used);
+  if (used == Side::Whitened) {
+    const Tensor X = whitened(now.T, prism.right.root);
+    return prism::spectrum(X, white_noise(X, Tensor()), O, gamma_now, Side::Left);
+  }
   return prism::spectrum(now.T, current(used == Side::Left ? prism.left : prism.right, prism, *this), O, gamma_now,
                          used);
 }
 
 std::unique_ptr<KernelRule> PrismOptions::kernel_rule() const {
   const bool averaged = covariance() == CovarianceKind::Ema;
-  if (side() == Side::Both || (!averaged && covariance() != CovarianceKind::Instant)) return nullptr;
+  if (side() == Side::Both || side() == Side::Whitened || (!averaged && covariance() != CovarianceKind::Instant))
+    return nullptr;
   if (averaged && gamma() == 0) return nullptr;
   auto kernel = momentum_kernel(rule(), polar());
   if (kernel == nullptr || gamma() == 0) return kernel;
@@ -229,6 +257,11 @@ void PrismOptions::check() const {
                     word(covariance()), "'; set that, or use solver 'gram' or 'exact'");
   TORCH_CHECK_VALUE(!stacked || side() != Side::Both,
                     "prism: solver 'stacked' has no side 'both'; use solver 'gram' or 'exact'");
+  TORCH_CHECK_VALUE(side() == Side::Whitened || root_every() == 1, "prism: root_every is for side 'whitened', got side '",
+                    word(side()), "'; leave it out");
+  TORCH_CHECK_VALUE(side() != Side::Whitened || covariance() == CovarianceKind::Ema,
+                    "prism: side 'whitened' needs covariance 'ema', got '", word(covariance()),
+                    "'; set that, or use side 'right'");
   if (side() == Side::Both) check_no_iteration("side 'both' uses the coupled inverse root");
 }
 

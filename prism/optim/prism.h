@@ -22,13 +22,15 @@ class PrismOptions : public MomentumOptions<PrismOptions> {
   PRISM_OPTION(Schedule, gamma_schedule, {}, kAny, "γ as a function of the step: a factor from 0 to 1");
   PRISM_OPTION(Side, side, Side::Short, kAny,
                "side of the Gram matrix; short and long: by the shape; inputs: right, or left if more than 4 times as "
-               "wide as high; balanced: short, with a smaller γ for wide matrices");
+               "wide as high; balanced: short, with a smaller γ for wide matrices; whitened: right, or short for wide matrices, "
+               "in coordinates in which the noise is white");
   PRISM_OPTION(
       CovarianceKind, covariance, CovarianceKind::Instant, kAny,
       "instant: of this step; ema: a dense average; sketch: its top eigenpairs; subspace: the same, tracked by "
       "subspace iteration");
   PRISM_OPTION(double, covariance_beta, 0.99, kFraction, "β₂ of the averaged covariances");
   PRISM_OPTION(int64_t, covariance_every, 1, kCount, "steps between two refreshes of the averaged covariances");
+  PRISM_OPTION(int64_t, root_every, 1, kCount, "side whitened: steps between two computations of Ĉ^(−1/2)");
   PRISM_OPTION(int64_t, rank, 64, kCount, "rank of the sketch; at most the side of the matrix is used");
 
  public:

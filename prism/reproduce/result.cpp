@@ -41,7 +41,8 @@ const std::map<std::string, json, std::less<>>& added_later() {
   static const std::map<std::string, json, std::less<>> keys = {{"train.patience", 0},
                                                                 {"train.exact_reduction", false},
                                                                 {"optimizer.side", "short"},
-                                                                {"optimizer.fixed_norm", false}};
+                                                                {"optimizer.fixed_norm", false},
+                                                                {"optimizer.root_every", 1}};
   return keys;
 }
 

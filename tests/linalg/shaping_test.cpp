@@ -187,6 +187,50 @@ TEST(Shaping, BalancedDampsNoiseOfEqualStrengthAsTheRightSide) {
   }
 }
 
+// A covariance with eigenvalues from 0.2 to 2.
+Covariance some_covariance(int64_t n) {
+  const Tensor Q = std::get<0>(at::linalg_qr(noise(n, n)));
+  return {Q.mul(at::linspace(0.2, 2, n, Q.options())).matmul(Q.mT()), at::full({1, 1}, 0.5, Q.options())};
+}
+
+TEST(Whitened, KeepsWideMatricesAndUsesTheRightSideOfOthers) {
+  EXPECT_EQ(resolved_side(Side::Whitened, 3, 5), Side::Whitened);
+  EXPECT_EQ(resolved_side(Side::Whitened, 5, 5), Side::Right);
+  EXPECT_EQ(resolved_side(Side::Whitened, 5, 3), Side::Right);
+}
+
+TEST(Whitened, DampsEachSingularValueByTheLaw) {  // σ/√(σ² + γ²) for the singular values σ of T Ĉ^(−1/2)
+  const Tensor T = signal(12, 20);
+  const Covariance C = some_covariance(20);
+  const auto options = with(0.7, Side::Whitened, Solver::Exact);
+  const Tensor X = whitened(T, whitening_root(C, options.polar));
+  const auto [lambda, V] = at::linalg_eigh(C.C * 0.25);
+  EXPECT_CLOSE(X, T.matmul(V.div(lambda.sqrt()).matmul(V.mT())), 1e-12);
+  const auto [U, sigma, Wh] = at::linalg_svd(X, /*full_matrices=*/false);
+  EXPECT_CLOSE(shape_whitened(X, {}, options),
+               U.mul(sigma / (sigma.square() + 0.49).sqrt()).matmul(Wh), 1e-12);
+}
+
+TEST(Whitened, IsTheRightSideForWhiteNoise) {
+  const Tensor T = signal(12, 20);
+  const Covariance white{at::eye(20, T.options()) * 0.3, at::full({1, 1}, 2., T.options())};
+  for (const auto solver : {Solver::Exact, Solver::Gram}) {
+    const auto options = with(0.7, Side::Whitened, solver, "converged");
+    EXPECT_CLOSE(shape_whitened(whitened(T, whitening_root(white, options.polar)), {}, options),
+                 shape_with_covariance(T, {}, white, with(0.7, Side::Right, solver, "converged")), 1e-9);
+  }
+}
+
+TEST(Whitened, IsTheRightSideWhereNoiseDominates) {  // γ·O → T Ĉ^(−1/2)
+  const Tensor T = signal(12, 20);
+  const Covariance C = some_covariance(20);
+  const auto options = with(1e6, Side::Whitened, Solver::Exact);
+  const Tensor X = whitened(T, whitening_root(C, options.polar));
+  EXPECT_CLOSE(shape_whitened(X, {}, options) * 1e6, X, 1e-9);
+  EXPECT_CLOSE(shape_with_covariance(T, {}, C, with(1e6, Side::Right, Solver::Exact)) * 1e6, X, 1e-9);
+  EXPECT_CLOSE(shape_whitened(X, at::full({1, 1}, 0.5, X.options()), options) * 5e5, X, 1e-9) << "γ·factor";
+}
+
 TEST(Shaping, OnTheLeftIsTheTransposeOfTheRightOfTheTranspose) {
   for (const auto& [m, n] : kShapes) {
     const Tensor T = signal(m, n);

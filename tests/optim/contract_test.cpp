@@ -26,6 +26,7 @@ std::vector<Case> cases() {
   list.push_back({"prism_ema_both", "prism", {{"covariance", "ema"}, {"side", "both"}}});
   list.push_back({"prism_sketch", "prism", {{"covariance", "sketch"}, {"rank", 2}, {"covariance_beta", 0.9}}});
   list.push_back({"prism_subspace", "prism", {{"covariance", "subspace"}, {"rank", 2}, {"covariance_beta", 0.9}}});
+  list.push_back({"prism_whitened", "prism", {{"covariance", "ema"}, {"side", "whitened"}, {"root_every", 2}}});
   list.push_back({"prism_ema_seldom", "prism", {{"covariance", "ema"}, {"covariance_every", 2}}});
   list.push_back({"prism_sketch_seldom", "prism", {{"covariance", "sketch"}, {"rank", 2}, {"covariance_every", 3}}});
   list.push_back({"prism_long", "prism", {{"side", "long"}}});

@@ -289,6 +289,51 @@ TEST(Prism, LeavesTheCovarianceAloneBetweenRefreshes) {
   }
 }
 
+TEST(Prism, WhitensWideMatricesByARootThatIsRefreshedEveryFewSteps) {
+  constexpr double kBeta2 = 0.9;
+  const Tensor W = parameter(random({5, 8}, 1));
+  Replay run(W.detach());
+  Prism prism(NamedTensors{{"w", W}}, PrismOptions(0.1)
+                                          .momentum(0.8)
+                                          .gamma(0.7)
+                                          .solver(Solver::Exact)
+                                          .covariance(CovarianceKind::Ema)
+                                          .covariance_beta(kBeta2)
+                                          .side(Side::Whitened)
+                                          .root_every(3));
+  Tensor C = torch::zeros({8, 8}, torch::kFloat64), root;
+  for (int64_t t = 1; t <= 8; ++t) {
+    W.mutable_grad() = random({5, 8}, 100 + static_cast<uint64_t>(t));
+    run.observe(W.grad(), 0.8, true);
+    C = kBeta2 * C + (1 - kBeta2) * run.D.mT().mm(run.D);
+    if (t % 3 == 1) {
+      const auto [lambda, V] = torch::linalg_eigh(C / (1 - std::pow(kBeta2, static_cast<double>(t))), "L");
+      // At first the covariance is singular, and zero eigenvalues map to zero.
+      root = V.mul(lambda.rsqrt().masked_fill(lambda < 1e-12 * lambda.max(), 0)).mm(V.mT());
+    }
+    const Tensor X = run.T.mm(root);
+    const Tensor I = torch::eye(5, torch::kFloat64);
+    run.W = run.W - 0.1 * moonlight(W) * inverse_power_by_eigh(X.mm(X.mT()) + 0.49 * I, 2).mm(X);
+    prism.step();
+    EXPECT_CLOSE(W, run.W, 1e-7) << t;
+  }
+}
+
+TEST(Prism, WhitenedIsTheRightSideOfTallAndSquareMatrices) {
+  for (const auto& shape : std::vector<std::vector<int64_t>>{{8, 5}, {6, 6}}) {
+    const NamedTensors first = {{"w", parameter(random(shape, 3))}}, second = copy_of(first);
+    Prism one(first, with_covariance(CovarianceKind::Ema, 3).side(Side::Whitened));
+    Prism two(second, with_covariance(CovarianceKind::Ema, 3).side(Side::Right));
+    for (int64_t t = 1; t <= 4; ++t) {
+      set_gradients(first, t);
+      set_gradients(second, t);
+      one.step();
+      two.step();
+    }
+    EXPECT_TRUE(torch::equal(first[0].second, second[0].second));
+  }
+}
+
 // Expects two optimizers with the same float64 gradients to end at the same weights.
 void expect_same_path(const PrismOptions& first_options, const PrismOptions& second_options, double tolerance) {
   NamedTensors first;
