@@ -32,7 +32,7 @@ class Regression(lightning.LightningModule):
             self.print(f"loss {outputs['loss'].item():.4f}")
 
     def configure_optimizers(self):
-        optimizer = prism_optim.Mixed(self, lr=0.005, aux_lr=0.005)
+        optimizer = prism_optim.Mixed(self, lr=0.005, aux_lr=0.02)
         self.print(optimizer.plan())
         return [optimizer], [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)]
 

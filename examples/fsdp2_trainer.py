@@ -39,7 +39,7 @@ with tempfile.TemporaryDirectory() as folder:
         model=model,
         args=arguments,
         train_dataset=dataset,
-        optimizer_cls_and_kwargs=(prism_optim.Mixed, {"model": model, "lr": 0.005, "aux_lr": 0.005}),
+        optimizer_cls_and_kwargs=(prism_optim.Mixed, {"model": model, "lr": 0.005, "aux_lr": 0.02}),
         callbacks=[PrintPlan()],
     )
     trainer.train()

@@ -21,7 +21,7 @@ tokens = (start + 3 * torch.arange(24)) % 64  # counting in threes
 dataset = [{"input_ids": row, "labels": row} for row in tokens]
 
 steps = 30
-optimizer = prism_optim.Mixed(model, lr=0.005, aux_lr=0.005)
+optimizer = prism_optim.Mixed(model, lr=0.005, aux_lr=0.02)
 scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0.1, 1 - step / steps))
 
 with tempfile.TemporaryDirectory() as folder:

@@ -22,7 +22,7 @@ class Regression(lightning.LightningModule):
         return self.last_loss
 
     def configure_optimizers(self):
-        optimizer = prism_optim.Mixed(self, lr=0.005, aux_lr=0.005)
+        optimizer = prism_optim.Mixed(self, lr=0.005, aux_lr=0.02)
         return [optimizer], [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)]
 
 

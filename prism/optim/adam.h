@@ -5,9 +5,9 @@
 
 namespace prism {
 
-// The default (β₁, β₂) of AdamW inside Mixed and in the trainer, as usual for language models. On its own, AdamW has
-// torch's default.
-inline constexpr double kMixedRate = 0.005;
+// The defaults of AdamW inside Mixed and in the trainer, where it trains the rest: embeddings, head, norms and biases
+// (docs/results.md). On its own, AdamW has torch's defaults.
+inline constexpr double kMixedRate = 0.02;
 inline constexpr Betas kMixedBetas = {0.9, 0.95};
 
 // What Adam and AdamW share (Kingma & Ba 2015), element by element, t counted per parameter:

@@ -134,13 +134,17 @@ Json Options::to_json() const {
 }
 
 void Options::from_json(const Json& values) {
+  set_values(values);
+  check();
+}
+
+void Options::set_values(const Json& values) {
   TORCH_CHECK_VALUE(values.is_object(), name(), ": expected options as a JSON object, got ", values.dump());
   for (const auto& [key, value] : values.items()) {
     const Option* line = find(key);
     TORCH_CHECK_VALUE(line != nullptr, name(), ": unknown option '", key, "'; the options are ", names_of(table_));
     line->set(*this, value);
   }
-  check();
 }
 
 std::unique_ptr<Options> Options::copy() const {

@@ -140,7 +140,8 @@ class Options : public torch::optim::OptimizerOptions {
   const std::vector<Option>& table() const { return table_; }
   const Option* find(std::string_view option) const;
   Json to_json() const;
-  void from_json(const Json& values);  // refuses unknown names and wrong types by name, then calls check()
+  void set_values(const Json& values);  // refuses unknown names and wrong types by name
+  void from_json(const Json& values);   // the same, then calls check()
   std::unique_ptr<Options> copy() const;
 
   double get_lr() const override { return lr(); }

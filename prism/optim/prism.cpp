@@ -238,6 +238,7 @@ void PrismOptions::use_mixed_defaults() {
   if (!is_set("side")) side(Side::Inputs);
   if (!is_set("covariance") && solver() != Solver::Stacked) covariance(CovarianceKind::Ema);
   if (!is_set("coefficients")) coefficients("minimax9");
+  if (!is_set("normalize")) normalize(Normalize::Rows);
 }
 
 void PrismOptions::check() const {

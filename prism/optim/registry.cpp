@@ -95,6 +95,14 @@ std::unique_ptr<Options> make_options(const std::string& name, const Json& value
   return options;
 }
 
+std::unique_ptr<Options> make_mixed_options(const std::string& name, const Json& values) {
+  auto options = find(name).options();
+  options->set_values(values);
+  options->use_mixed_defaults();
+  options->check();
+  return options;
+}
+
 std::unique_ptr<Optimizer> make_optimizer(const std::string& name, const Parameters& parameters, const Json& values) {
   return find(name).optimizer(parameters, *make_options(name, values));
 }

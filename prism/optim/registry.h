@@ -24,6 +24,9 @@ const std::vector<std::string>& optimizer_names();
 // make_options("prism", {{"lr", 0.02}, {"gamma", 2}}).
 std::unique_ptr<Options> make_options(const std::string& name, const Json& values = Json::object());
 
+// The same with the defaults that Mixed and the trainer have for what `values` leaves out.
+std::unique_ptr<Options> make_mixed_options(const std::string& name, const Json& values = Json::object());
+
 // Creates an optimizer from its lower-case name. To create Mixed, call make_options twice.
 std::unique_ptr<Optimizer> make_optimizer(const std::string& name, const Parameters& parameters,
                                           const Json& values = Json::object());

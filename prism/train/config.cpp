@@ -71,10 +71,14 @@ model::ModelConfig imported_config(const Config& config, int64_t vocab) {
   return model;
 }
 
-// Returns the peak rate of the rest. `lr` is the peak rate of the hidden matrices.
-double aux_rate(const Config& config, double lr) {
-  if (config.is("optimizer.aux_ratio", kAuto))
-    return config.is("optimizer.aux_lr", kAuto) ? kMixedRate : config.real("optimizer.aux_lr");
+// Returns the peak rate of the rest. An elementwise optimizer of the hidden matrices and the rest share a rate unless
+// the rest has its own.
+double aux_rate(const Config& config, const Options& matrices) {
+  const double lr = matrices.lr();
+  if (config.is("optimizer.aux_ratio", kAuto)) {
+    if (!config.is("optimizer.aux_lr", kAuto)) return config.real("optimizer.aux_lr");
+    return matrices.takes_matrices() ? kMixedRate : lr;
+  }
   if (!config.is("optimizer.aux_lr", kAuto)) {
     throw Error(
         fmt::format("{}: expected either optimizer.aux_ratio or optimizer.aux_lr, got both ({}); set one of them "
@@ -252,12 +256,13 @@ OptimizerPair optimizer_options(const Config& config) {
     }
     values["gamma_schedule"] = OptionType<Schedule>::write(gamma);
   }
+  // The rate of AdamW inside Mixed is that of the rest. On hidden matrices an elementwise optimizer keeps its own.
+  if (const auto own = make_options(name); !own->takes_matrices() && !values.contains("lr")) values["lr"] = own->lr();
   const auto betas = config.reals("optimizer.aux_betas");
   OptimizerPair pair;
-  pair.matrices = with_user_errors("optimizer", [&] { return make_options(name, values); });
-  pair.matrices->use_mixed_defaults();
+  pair.matrices = with_user_errors("optimizer", [&] { return make_mixed_options(name, values); });
   pair.rest = with_user_errors("optimizer.aux", [&] {
-    return make_options("adamw", {{"lr", aux_rate(config, pair.matrices->lr())},
+    return make_options("adamw", {{"lr", aux_rate(config, *pair.matrices)},
                                   {"betas", betas},
                                   {"weight_decay", config.real("optimizer.aux_weight_decay")}});
   });

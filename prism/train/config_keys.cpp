@@ -67,7 +67,8 @@ void add_optimizer_keys(std::vector<ConfigKey>& keys) {
                      .at_most(1));
   keys.push_back(ConfigKey::real("optimizer.aux_lr", kAuto,
                                  "Peak learning rate of AdamW on the rest: embeddings, head, norms, biases; auto: "
-                                 "0.005, or optimizer.aux_ratio times optimizer.lr.")
+                                 "0.02 beside a spectral optimizer, optimizer.lr beside an elementwise one, or "
+                                 "optimizer.aux_ratio times optimizer.lr.")
                      .at_least(0)
                      .at_most(kMostRate)
                      .or_word(kAuto));

@@ -1,6 +1,6 @@
 """PRISM and its relatives as `torch.optim.Optimizer` classes.
 
-    optimizer = prism_optim.Mixed(model, lr=0.005, aux_lr=0.005)    # hidden matrices → PRISM, the rest → AdamW
+    optimizer = prism_optim.Mixed(model, lr=0.005, aux_lr=0.02)    # hidden matrices → PRISM, the rest → AdamW
 
 You can also use `Prism`, `Muon`, `TikhonovMuon`, `AdamW`, `Adam`, `AdaGrad`, `RMSprop`, `SSD`, `RMSspectral`, `ADAspectral`, `Shampoo` and
 `SOAP` on their own. `param_groups` and `routing` show how a model is split; `inspect` shows what a step did, and `plot` draws it.

@@ -44,7 +44,8 @@ TEST(TrainConfig, HasEveryOptionOfEveryOptimizerUnderOneType) {
 TEST(TrainConfig, GivesTheOptimizerItsDefaultsWhereNothingIsSaid) {
   for (const auto& name : optimizer_names()) {
     const auto pair = train::optimizer_options(with({"optimizer.name=" + name}));
-    const auto expected = make_options(name);
+    auto expected = make_options(name);
+    if (!expected->takes_matrices()) expected = make_options(name, {{"lr", expected->lr()}});
     expected->use_mixed_defaults();
     EXPECT_EQ(pair.matrices->to_json(), expected->to_json()) << name;
     EXPECT_EQ(pair.rest->name(), "adamw");
@@ -78,11 +79,12 @@ TEST(TrainConfig, TakesTheRateOfTheRestAsANumberOrAsAMultipleOfTheMatrices) {
   const auto rate = [](const std::vector<std::string>& settings) {
     return train::optimizer_options(with(settings)).rest->lr();
   };
-  EXPECT_EQ(rate({}), 0.005);
-  EXPECT_EQ(rate({"optimizer.lr=0.3"}), 0.005);
+  EXPECT_EQ(rate({}), 0.02);
+  EXPECT_EQ(rate({"optimizer.lr=0.3"}), 0.02);
+  EXPECT_EQ(rate({"optimizer.name=adamw", "optimizer.lr=0.3"}), 0.3) << "one rate for AdamW on all parameters";
   EXPECT_EQ(rate({"optimizer.aux_lr=0.1"}), 0.1);
   EXPECT_DOUBLE_EQ(rate({"optimizer.lr=0.3", "optimizer.aux_ratio=0.5"}), 0.15);
-  EXPECT_DOUBLE_EQ(rate({"optimizer.name=adamw", "optimizer.aux_ratio=2"}), 2 * kMixedRate);
+  EXPECT_DOUBLE_EQ(rate({"optimizer.name=adamw", "optimizer.aux_ratio=2"}), 2e-3);
   EXPECT_DOUBLE_EQ(rate({"optimizer.lr=0.3", "optimizer.aux_lr=0.1", "optimizer.aux_lr=auto", "optimizer.aux_ratio=1"}),
                    0.3);
   const auto message = io::message_of<Error>([&] { rate({"optimizer.aux_lr=0.1", "optimizer.aux_ratio=1"}); });
@@ -94,7 +96,7 @@ TEST(TrainConfig, TakesTheRateOfTheRestAsANumberOrAsAMultipleOfTheMatrices) {
 
 TEST(TrainConfig, KeepsTheRateOfTheRestWhenItIsWrittenAndReadBack) {
   for (const auto& [setting, rate] : std::map<std::string, double>{
-           {"optimizer.gamma=1", 0.005}, {"optimizer.aux_lr=0.1", 0.1}, {"optimizer.aux_ratio=0.5", 0.15}}) {
+           {"optimizer.gamma=1", 0.02}, {"optimizer.aux_lr=0.1", 0.1}, {"optimizer.aux_ratio=0.5", 0.15}}) {
     auto config = with({"optimizer.lr=0.3", setting, "data.path=x", "run.out=y"});
     train::resolve(config, 500);
     auto again = make_config();
@@ -102,7 +104,7 @@ TEST(TrainConfig, KeepsTheRateOfTheRestWhenItIsWrittenAndReadBack) {
     EXPECT_DOUBLE_EQ(train::optimizer_options(again).rest->lr(), rate) << setting;
   }
   // A file from before the ratio existed holds only the number; a run that began with it goes on.
-  auto before = with({"optimizer.aux_lr=0.005"}), now = with({"data.path=x", "run.out=y"});
+  auto before = with({"optimizer.aux_lr=0.02"}), now = with({"data.path=x", "run.out=y"});
   train::resolve(now, 500);
   EXPECT_EQ(before.value("optimizer.aux_lr"), now.value("optimizer.aux_lr"));
   EXPECT_EQ(before.value("optimizer.aux_ratio"), now.value("optimizer.aux_ratio"));
@@ -148,7 +150,7 @@ TEST(TrainConfig, SaysWhatIsWrongWithImpossibleValues) {
       {{"data.path=x", "model.heads=4", "model.kv_heads=3"},
        "model.kv_heads: expected a divisor of model.heads = 4, got 3"},
       {{"data.path=x", "optimizer.weight_decay=1e300"}, "optimizer.weight_decay: expected at most 2e+32"},
-      {{"data.path=x", "optimizer.aux_weight_decay=1e300"}, "optimizer.aux_weight_decay: expected at most 2e+32"},
+      {{"data.path=x", "optimizer.aux_weight_decay=1e300"}, "optimizer.aux_weight_decay: expected at most 5e+31"},
       {{"data.path=[{path=\"x\",weight=1e300}]"}, "with a weight > 0 and ≤ 1e6, got"},
       {{"data.path=x", "schedule.decay=5"}, "needs schedule.kind = \"wsd\", got"},
       {{}, "data.path: expected"},

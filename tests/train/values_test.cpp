@@ -26,7 +26,7 @@ Settings context_of(const std::string& key) {
       {"train.steps", {"schedule.warmup=0"}},
       {"schedule.decay", {"schedule.kind=wsd"}},
       {"optimizer.gamma_floor", {"optimizer.gamma_schedule=cosine"}},
-      {"optimizer.covariance_beta", {"optimizer.covariance=ema"}},
+      {"optimizer.root_every", {"optimizer.side=whitened"}},
       {"optimizer.rank", {"optimizer.covariance=sketch"}},
   };
   const auto found = contexts.find(key);
@@ -122,10 +122,10 @@ TEST_F(Values, OfASettledConfigurationMakeTheSameRunAgain) {
 
 TEST_F(Values, ThatWouldBeIgnoredAreRefusedByKey) {
   const std::pair<Settings, const char*> cases[] = {
-      {{"optimizer.rank=8"}, "rank is for covariance 'sketch' and 'subspace', got covariance 'instant'"},
-      {{"optimizer.covariance=ema", "optimizer.rank=8"},
-       "rank is for covariance 'sketch' and 'subspace', got covariance 'ema'"},
-      {{"optimizer.covariance_beta=0.5"}, "covariance_beta is for averaged covariances, got covariance 'instant'"},
+      {{"optimizer.rank=8"}, "rank is for covariance 'sketch' and 'subspace', got covariance 'ema'"},
+      {{"optimizer.covariance=instant", "optimizer.covariance_beta=0.5"},
+       "covariance_beta is for averaged covariances, got covariance 'instant'"},
+      {{"optimizer.root_every=2"}, "root_every is for side 'whitened', got side 'inputs'"},
       {{"optimizer.name=shampoo", "optimizer.state_dtype=bfloat16"}, "state_dtype 'bfloat16' is for momenta"},
       {{"optimizer.name=ssd", "optimizer.state_dtype=bfloat16"}, "state_dtype 'bfloat16' is for momenta"},
       {{"optimizer.gamma_floor=0.5"}, "--set optimizer.gamma_floor=0.5: optimizer.gamma_floor: needs"},
