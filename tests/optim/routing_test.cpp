@@ -274,10 +274,15 @@ TEST(Mixed, HasTheRecommendedSettingUnlessOptionsAreSet) {
   EXPECT_EQ(matrices["side"], "inputs");
   EXPECT_EQ(matrices["covariance"], "ema");
   EXPECT_EQ(matrices["coefficients"], "minimax9");
-  EXPECT_EQ(rest["lr"], 0.005);
+  EXPECT_EQ(matrices["normalize"], "rows");
+  EXPECT_EQ(rest["lr"], 0.02);
 
-  const auto own =
-      PrismOptions(0.02).gamma(1).side(Side::Short).covariance(CovarianceKind::Instant).coefficients("jordan");
+  const auto own = PrismOptions(0.02)
+                       .gamma(1)
+                       .side(Side::Short)
+                       .covariance(CovarianceKind::Instant)
+                       .coefficients("jordan")
+                       .normalize(Normalize::None);
   Mixed chosen(parameters, own, AdamWOptions(1e-3));
   EXPECT_EQ(chosen.group_options(0).to_json(), PrismOptions().to_json()) << "defaults of Prism, but set";
   EXPECT_EQ(chosen.group_options(1).to_json()["lr"], 1e-3);
