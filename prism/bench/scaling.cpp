@@ -29,7 +29,7 @@ const Options& matrix_rule() {
   return *options;
 }
 
-// What one rank steps.
+// The parameters that one rank steps.
 struct Load {
   std::map<Shape, int64_t> matrices;  // how many of each shape
   double rest = 0;                    // elements of the other parameters

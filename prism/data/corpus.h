@@ -11,7 +11,7 @@ namespace prism::data {
 
 class FormatReader;
 
-// How files become documents. The extension decides; it may be followed by `.gz` or `.zst`:
+// Turns files into documents. The extension decides how; it may be followed by `.gz` or `.zst`:
 //   .jsonl .ndjson   one JSON object a line, its `text_field` a string; blank lines are skipped
 //   .parquet         one document a row, from the string column `text_field` (not compressed as a whole file)
 //                    In both, rows whose text is null are skipped and counted.

@@ -34,7 +34,7 @@ class GradientSum::Arrivals {
     has_arrived_.assign(bucket_of_.size(), false);
   }
 
-  // Returns false if nobody listens.
+  // Notes that a gradient is complete. Returns false if no pass is being watched.
   bool arrived(size_t parameter) {
     if (!full_) return false;
     TORCH_INTERNAL_ASSERT(!has_arrived_[parameter], "a backward pass came to parameter ", parameter, " twice");

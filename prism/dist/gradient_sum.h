@@ -22,7 +22,7 @@ struct MicroBatches {
 //   S(a, b) = S(a, c) + S(c, b) with c = ⌈(a + b)/2⌉,
 // so that the sum of M micro-batches is the same, bit for bit, on any number of processes. Each process adds the largest
 // subtrees that lie within its micro-batches, and sends them to the process that adds the rest for a range of elements.
-// Where M/N and N are powers of two that is one subtree for each process, and the traffic is that of the fast way.
+// If M/N and N are powers of two, that is one subtree for each process, and the traffic is that of the fast way.
 //
 // Gradients travel in buckets, the last parameters first, as the backward pass reaches them. During the last backward
 // pass a bucket leaves as soon as its gradients are complete, while the pass goes on.

@@ -6,7 +6,7 @@
 
 namespace prism {
 
-// How a spectral function is computed.
+// The method that computes a spectral function.
 //   Gram     Newton-Schulz on the n×n (or m×m) Gram matrix, whichever is smaller; float32 or float64
 //   Stacked  Newton-Schulz on the matrix itself, as in Muon, in the type of the input (bfloat16 included)
 //   Exact    float64 SVD or eigh; zero singular values map to zero

@@ -4,7 +4,7 @@
 
 namespace prism {
 
-// How inverse roots are computed.
+// The method that computes inverse roots.
 //   Coupled  matrix products only, roots 2 and 4: P ← P·h(A), A ← A·h(A)^r with h = a + bA + cA²
 //            (constants: coefficients.h)
 //   Eigh     float64 eigendecomposition, any root

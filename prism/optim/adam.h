@@ -10,7 +10,7 @@ namespace prism {
 inline constexpr double kMixedRate = 0.02;
 inline constexpr Betas kMixedBetas = {0.9, 0.95};
 
-// What Adam and AdamW share (Kingma & Ba 2015), element by element, t counted per parameter:
+// The rule of Adam and AdamW (Kingma & Ba 2015), element by element, t counted per parameter:
 //   m ← β₁m + (1−β₁)G;  v ← β₂v + (1−β₂)G²;  U = (m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε)
 // With amsgrad the denominator has the largest v so far.
 struct AdamRule {

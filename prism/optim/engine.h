@@ -19,7 +19,7 @@ struct MatrixSpectrum {
   Tensor update_norm;  // before scale and learning rate
 };
 
-// What the caller of a step may ask for.
+// The optional inputs of a step.
 struct StepRequest {
   Tensor apply = {};       // a boolean on any device: false cancels the step and counts it as skipped. Undefined: true
   Tensor found_inf = {};   // a number: anything but 0 cancels the step
@@ -96,8 +96,8 @@ class Engine {
   // Returns true if all state of a parameter that is kept here has its initial values.
   bool has_initial_state(size_t group, size_t parameter) const;
 
-  // How a field of a parameter that several processes share is kept: `shape` is that of the whole. With `apart` it
-  // is not cut as its parameter is; whole_state() puts it together on all processes of the parameter, which must call it
+  // A field of a parameter that several processes share: `shape` is that of the whole. With `apart` it is not cut as
+  // its parameter is; whole_state() puts it together on all processes of the parameter, which must call it
   // together.
   struct CutField {
     std::string name;
@@ -107,7 +107,7 @@ class Engine {
   std::vector<CutField> cut_fields(size_t group, size_t parameter) const;
   Tensor whole_state(size_t group, size_t parameter, const std::string& name) const;
 
-  // Who shapes each matrix of the matrix rules.
+  // One matrix of the matrix rules, and the process that shapes it.
   struct PlanLine {
     std::string name;
     std::vector<int64_t> shape;  // of the whole

@@ -59,7 +59,7 @@ struct Box {
   bool operator==(const Box&) const = default;
 };
 
-// How a tensor is cut into one box for each rank of a group. Boxes may be empty and of different sizes.
+// A tensor cut into one box for each rank of a group. Boxes may be empty and of different sizes.
 struct Layout {
   std::vector<int64_t> shape;  // of the whole tensor
   std::vector<Box> boxes;      // of each rank
@@ -84,8 +84,8 @@ using LayoutPtr = std::shared_ptr<const Layout>;
 std::function<std::vector<Tensor>()> to_owners(const std::vector<Tensor>& parts, const Layout& layout,
                                                const std::vector<int64_t>& owners);
 
-// The way back: `whole` is (entries owned here, whole shape…). The result waits and returns (B, box of this rank…), which
-// went through the exchange's update_type().
+// Sends `whole` (entries owned here, whole shape…) back from the owners. The result waits and returns (B, box of this
+// rank…), rounded to the exchange's update_type().
 std::function<Tensor()> from_owners(const Tensor& whole, const Layout& layout, const std::vector<int64_t>& owners);
 
 // Puts the whole tensor together on every rank, each of which gives its box; `part` may have another shape.

@@ -23,7 +23,7 @@ using Betas = std::pair<double, double>;
 
 enum class StateType { Auto, Float32, Float64, BFloat16 };
 
-// How a tensor of more than two dimensions becomes matrices.
+// Turns a tensor of more than two dimensions into matrices.
 //   Auto     three dimensions are a batch (stacked experts), four and more are a convolution, flattened
 //   Flatten  (out, in, k…) → (out, in·k…)
 //   Batch    (…, m, n): a matrix for each leading index

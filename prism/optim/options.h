@@ -58,7 +58,7 @@ struct Option {
   std::vector<double> (*numbers_)(const void*) = nullptr;
 };
 
-// How a parameter becomes matrices: the rows of each part of a fused projection, and how more dimensions are folded.
+// Turns a parameter into matrices: the rows of each part of a fused projection, and the folding of more dimensions.
 struct Folding {
   at::IntArrayRef split;
   Fold fold = Fold::Auto;

@@ -22,7 +22,7 @@ struct Experiment {
   std::string paper_label = {};              // what the paper's numbers are
 };
 
-// What the user chose besides the experiments.
+// The user's choices besides the experiments.
 struct Choices {
   std::string scale;
   std::vector<std::string> data;      // paths of text or shards; empty: runs are only read from the pool

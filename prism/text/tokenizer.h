@@ -30,7 +30,7 @@ struct TokenizerParts {
   bool ignore_merges = false;  // a word that is in the vocabulary becomes that token, whatever the merges
 };
 
-// How to read a vocabulary that comes without a tokenizer.json.
+// Settings for reading a vocabulary that comes without a tokenizer.json.
 struct VocabularyOptions {
   Normalizer normalizer = Normalizer::Nfc;
   PreSplit pre_split = PreSplit::Qwen2;

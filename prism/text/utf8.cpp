@@ -55,7 +55,7 @@ const char* valid_until(const char* p, const char* end) {
   return p;
 }
 
-// How many bytes at the end are the beginning of a character that may still become one.
+// The number of bytes at the end that begin a character which further bytes may complete.
 size_t open_bytes(std::string_view text) {
   for (size_t back = 1; back <= 3 && back <= text.size(); ++back) {
     const auto byte = static_cast<unsigned char>(text[text.size() - back]);

@@ -123,7 +123,7 @@ TokenId Vocabulary::expected_id(const AddedToken& token, TokenId next) const {
   const TokenId* known = find(token.content);
   if (known != nullptr) return *known;
   if (next < tokens_.size() && tokens_[next].in_model) {
-    throw Error(fmt::format("{}: added token {} would share id {} with {}, for the vocabulary leaves ids out", where_,
+    throw Error(fmt::format("{}: added token {} would share id {} with {}, because the vocabulary skips ids", where_,
                             io::quote(token.content), next, io::quote(tokens_[next].text)));
   }
   return next;

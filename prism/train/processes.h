@@ -5,7 +5,7 @@
 #include "prism/optim/mixed.h"
 #include "prism/train/run_data.h"
 
-// What a configuration means for a run on several processes.
+// The parts of a configuration that concern a run on several processes.
 
 namespace prism::train {
 

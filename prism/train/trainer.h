@@ -17,7 +17,7 @@ class Trainer : public Stepper {
   Trainer(const io::Config& config, const Dataset& dataset, model::Qwen2 model,
           std::shared_ptr<dist::Communicator> processes = dist::one_process());
 
-  // Leaves out tokens and seconds, which count over the run. `stop` asks all processes to stop after this step.
+  // Takes one step. The run adds tokens and seconds to the record. `stop` asks all processes to stop after this step.
   StepRecord step(int64_t step, bool stop = false);
   double evaluate() const;     // mean loss over the held-out sequences
   double weight_norm() const;  // joint Frobenius norm of the hidden matrices

@@ -51,7 +51,7 @@ class PythonEngine : public torch::CustomClassHolder {
   // The other options, as an object.
   void set_options(int64_t index, const std::string& values);
 
-  // Returns whether there is state that was not there at the last take_state, or lay elsewhere.
+  // Returns true if there is state that was not there at the last take_state, or was stored elsewhere.
   bool make_state();
 
   // Views of the state of all parameters.
@@ -63,7 +63,7 @@ class PythonEngine : public torch::CustomClassHolder {
 
   void step(const OptionalTensor& found_inf, const OptionalTensor& grad_scale);
 
-  // How the state of all parameters is cut: [{field: [shape of the whole, kept apart from its parameter's shards]}, …].
+  // The cuts of all parameters' state: [{field: [shape of the whole, kept apart from its parameter's shards]}, …].
   std::string cut_fields() const;
 
   // A field that is kept apart, whole. Every process of its parameter must ask for it.

@@ -30,7 +30,7 @@ namespace {
 
 enum class Kind { None, Full, Readonly, Broken, Clock };
 
-// What a call does to the disk.
+// The effect of a call on the disk.
 enum class Use { Data, Flush, Name, Remove };
 
 struct Plan {

@@ -1,4 +1,4 @@
-// What every optimizer must do. Every optimizer in the registry is tested; add a line to `cases` for settings that take
+// The duties of every optimizer. Every optimizer in the registry is tested; add a line to `cases` for settings that take
 // another path.
 
 #include <limits>

@@ -1,4 +1,4 @@
-// Which parameter goes to which optimizer, and Mixed.
+// The routing of parameters to optimizers, and Mixed.
 
 #include "tests/optim/helpers.h"
 

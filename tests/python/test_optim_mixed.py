@@ -1,4 +1,4 @@
-"""What Mixed does beside its optimizers: routing of groups, tied rates, momentum under one name, and a table that follows."""
+"""The work of Mixed beside its optimizers: routing of groups, tied rates, momentum under one name, and a table that follows."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""Which parameter goes where, and what inspect says about a step."""
+"""The routing of parameters, and what inspect says about a step."""
 
 import math
 import re

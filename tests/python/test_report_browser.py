@@ -71,7 +71,7 @@ def place(browser, expression):
 
 
 def tip_at(browser, figure, x, y):
-    """What is shown with the pointer at the fractions x and y of a figure."""
+    """Returns the tooltip with the pointer at the fractions x and y of a figure."""
     left, top, width, height = place(browser, f"document.querySelector('#{figure} .plot > svg')")
     browser.move_mouse(left + x * width, top + y * height)
     return browser.run(f"(() => {{ const t = document.querySelector('#{figure} .tip'); return t.hidden ? null : t.innerText; }})()")

@@ -1,4 +1,4 @@
-// What readers need to check and repeat the results: samples, command, machine, runs, routing and configuration.
+// Everything needed to check and repeat the results: samples, command, machine, runs, routing and configuration.
 
 // Merges rows that differ only in the number of the layer: "model.layers.{0…7}.mlp.up_proj.weight".
 function groupedRouting(rows) {
