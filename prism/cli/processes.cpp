@@ -2,13 +2,19 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
+#include "prism/cli/console.h"
 #include "prism/cli/perform.h"
 
 namespace prism::cli {
 
-int on_all_processes(const std::string& who,
+int on_all_processes(const std::string& who, dist::Communicator::Seconds timeout,
                      const std::function<int(const std::shared_ptr<dist::Communicator>&)>& action) {
-  const auto processes = dist::start();
+  const auto processes = dist::start(timeout, [&](const std::string& text) {
+    say(stderr, fmt::format("{}: {}\n", who, text));
+    std::_Exit(1);
+  });
   if (!processes->is_distributed()) return action(processes);
   bool agreed = true;
   const auto guarded = [&] {

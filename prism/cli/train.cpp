@@ -58,6 +58,15 @@ io::Config configuration(const TrainOptions& options) {
   return *stored;
 }
 
+// The longest wait for another process. Mistakes in the configuration are reported later, by all processes together.
+dist::Communicator::Seconds peer_timeout(const TrainOptions& options) {
+  try {
+    return dist::Communicator::Seconds(configuration(options).integer("run.peer_timeout"));
+  } catch (const std::exception&) {
+    return dist::Communicator::kTimeout;
+  }
+}
+
 // Of a run that was interrupted, perhaps by a signal to another process.
 int status_of(const Interrupt& interrupt) {
   return 128 + (interrupt.signal() != 0 ? interrupt.signal().load() : SIGTERM);
@@ -103,11 +112,13 @@ int dry_run(const io::Config& config, int64_t saved_step, ProgressLine& line, in
 train::Dataset shared_dataset(const io::Config& config, ProgressLine& line, dist::Communicator& processes) {
   const train::RunFolder folder{config.string("run.out")};
   std::optional<train::Dataset> dataset;
+  const auto timeout = processes.timeout();
   processes.set_timeout(kNoLimit);
   dist::together(processes, [&] {
     if (processes.rank() == 0) dataset = open_dataset(config, line, folder.trained_data());
   });
   if (!processes.is_distributed()) return std::move(*dataset);
+  processes.set_timeout(timeout);
   const auto tokenizer = processes.gather(dataset ? dataset->tokenizer.to_json() : "").front();
   dist::together(processes, [&] {
     if (dataset) return;
@@ -175,7 +186,8 @@ int train(const TrainOptions& options) {
     return 0;
   }
   if (!options.job.empty()) return run_job(options.job);
-  return on_all_processes("prism train", [&](const auto& processes) { return train(options, processes); });
+  return on_all_processes("prism train", peer_timeout(options),
+                          [&](const auto& processes) { return train(options, processes); });
 }
 
 }  // namespace

@@ -83,9 +83,9 @@ std::shared_ptr<Communicator> one_process() {
   return alone;
 }
 
-std::shared_ptr<Communicator> start() {
-  if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) return start_mpi();
-  if (std::getenv("WORLD_SIZE") != nullptr && std::getenv("RANK") != nullptr) return start_nccl();
+std::shared_ptr<Communicator> start(Communicator::Seconds timeout, const std::function<void(std::string)>& late) {
+  if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) return start_mpi(timeout, late);
+  if (std::getenv("WORLD_SIZE") != nullptr && std::getenv("RANK") != nullptr) return start_nccl(timeout);
   return one_process();
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -38,6 +39,7 @@ class AgreedFailure : public std::runtime_error, public Agreed {
 class Communicator : public Exchange {
  public:
   using Seconds = std::chrono::duration<double>;
+  static constexpr Seconds kTimeout{600};
 
   // "one process", "MPI" or "NCCL".
   virtual std::string transport() const = 0;
@@ -78,15 +80,18 @@ class Communicator : public Exchange {
   std::vector<std::string> gather(const std::string& text);
 
  private:
-  Seconds timeout_ = Seconds(600);
+  Seconds timeout_ = kTimeout;
 };
 
 // This process alone: no operation does anything.
 std::shared_ptr<Communicator> one_process();
 
 // Connects the processes that `mpirun` (MPI) or `torchrun` (NCCL) started; without a launcher returns one_process().
-// Throws prism::Error if the launcher's transport is not part of this build.
-std::shared_ptr<Communicator> start();
+// Throws prism::Error if the launcher's transport is not part of this build, or if MPI and the launcher do not agree on
+// the number of processes; PeerError if the others cannot be reached within the time-out. MPI cannot be interrupted while
+// it waits for the others: it calls `late` with the message on another thread, which must end this process.
+std::shared_ptr<Communicator> start(Communicator::Seconds timeout = Communicator::kTimeout,
+                                    const std::function<void(std::string)>& late = {});
 
 // Returns the communicator for tensors on `device`: `all` itself on its own device, or NCCL for a GPU.
 std::shared_ptr<Communicator> for_device(const std::shared_ptr<Communicator>& all, at::Device device);

@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <climits>
+#include <condition_variable>
+#include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -63,18 +66,60 @@ std::vector<int> offsets_of(const std::vector<int64_t>& counts) {
   return as_counts(offsets);
 }
 
+// Calls `late` on another thread if this object still lives after the time-out.
+class Watch {
+ public:
+  Watch(Communicator::Seconds timeout, const std::function<void(std::string)>& late) {
+    if (!late) return;
+    thread_ = std::thread([this, timeout, late] {
+      std::unique_lock lock(mutex_);
+      if (ended_.wait_for(lock, timeout, [this] { return has_ended_; })) return;
+      late(fmt::format(
+          "MPI did not connect the processes within {:g} s; one of them may hang, or may not be this program",
+          timeout.count()));
+    });
+  }
+  ~Watch() {
+    {
+      const std::lock_guard lock(mutex_);
+      has_ended_ = true;
+    }
+    ended_.notify_one();
+    if (thread_.joinable()) thread_.join();
+  }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool has_ended_ = false;
+  std::thread thread_;
+};
+
 // Every operation is started without blocking and then tested until it is complete. That allows a time-out, and a process
 // that waits leaves its core to others.
 class Mpi : public Communicator {
  public:
-  Mpi() {
+  Mpi(Seconds timeout, const std::function<void(std::string)>& late) {
+    set_timeout(timeout);
     int provided = 0, rank = 0, size = 0;
-    check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+    {
+      const Watch watch(timeout, late);
+      check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+    }
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
     check(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
     rank_ = rank;
     size_ = size;
+    const std::string started = std::getenv("OMPI_COMM_WORLD_SIZE");
+    if (started == std::to_string(size)) return;
+    MPI_Finalize();
+    throw Error(fmt::format(
+        "OMPI_COMM_WORLD_SIZE: expected the number of processes that MPI has connected, {}, got '{}'; start "
+        "the program with the mpirun of the Open MPI that it was built with",
+        size, started));
   }
 
   int64_t rank() const override { return rank_; }
@@ -194,7 +239,9 @@ class Mpi : public Communicator {
 
 }  // namespace
 
-std::shared_ptr<Communicator> start_mpi() { return std::make_shared<Mpi>(); }
+std::shared_ptr<Communicator> start_mpi(Communicator::Seconds timeout, const std::function<void(std::string)>& late) {
+  return std::make_shared<Mpi>(timeout, late);
+}
 
 Transport mpi_transport() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING];

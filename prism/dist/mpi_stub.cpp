@@ -4,7 +4,8 @@
 
 namespace prism::dist {
 
-std::shared_ptr<Communicator> start_mpi() {
+std::shared_ptr<Communicator> start_mpi(Communicator::Seconds /*timeout*/,
+                                        const std::function<void(std::string)>& /*late*/) {
   if (std::string(std::getenv("OMPI_COMM_WORLD_SIZE")) == "1") return one_process();
   throw Error("mpirun started several processes, but this build has no MPI; install libopenmpi-dev and build again");
 }

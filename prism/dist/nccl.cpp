@@ -6,24 +6,22 @@
 #include <climits>
 #include <cstdlib>
 #include <string>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "prism/dist/rendezvous.h"
 #include "prism/dist/transports.h"
 
 namespace prism::dist {
 namespace {
 
-using Store = c10::intrusive_ptr<c10d::Store>;
-
 // torch's process group: its watchdog ends this process when another one is gone or does not answer in time.
 class Nccl : public Communicator {
  public:
-  Nccl(const Store& store, int64_t rank, int64_t size, at::Device device)
+  Nccl(const Store& store, int64_t rank, int64_t size, at::Device device, Store server = {})
       : device_(device),
-        group_(c10::make_intrusive<c10d::ProcessGroupNCCL>(c10::make_intrusive<c10d::PrefixStore>("prism", store),
-                                                           static_cast<int>(rank), static_cast<int>(size))) {}
+        server_(std::move(server)),
+        group_(c10::make_intrusive<c10d::ProcessGroupNCCL>(store, static_cast<int>(rank), static_cast<int>(size))) {}
   ~Nccl() override { finish(); }
 
   int64_t rank() const override { return group_->getRank(); }
@@ -94,18 +92,10 @@ class Nccl : public Communicator {
   }
 
   at::Device device_;
+  Store server_;  // lives as long as the group
   c10::intrusive_ptr<c10d::ProcessGroupNCCL> group_;
   bool is_finished_ = false;
 };
-
-Store open_store(const std::string& host, uint16_t port, bool is_server, int64_t size) {
-  c10d::TCPStoreOptions options;
-  options.port = port;
-  options.isServer = is_server;
-  options.numWorkers = static_cast<size_t>(size);
-  options.waitWorkers = false;  // the server must tell its port first
-  return c10::make_intrusive<c10d::TCPStore>(host, options);
-}
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
@@ -124,34 +114,39 @@ int64_t integer(const char* name, int64_t below) {
 
 }  // namespace
 
-std::shared_ptr<Communicator> start_nccl() {
+std::shared_ptr<Communicator> start_nccl(Communicator::Seconds timeout) {
   constexpr int64_t kMostRanks = 1 << 20, kMostPort = 1 << 16, kMostDevices = 128;
   const int64_t size = integer("WORLD_SIZE", kMostRanks), rank = integer("RANK", size);
   const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");  // torchrun keeps the store itself
-  const bool is_server = rank == 0 && (agent == nullptr || std::string(agent) != "True");
-  const auto store =
-      open_store(variable("MASTER_ADDR"), static_cast<uint16_t>(integer("MASTER_PORT", kMostPort)), is_server, size);
-  return std::make_shared<Nccl>(
-      store, rank, size, at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(integer("LOCAL_RANK", kMostDevices))));
+  const char* restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
+  const Rendezvous place{.host = variable("MASTER_ADDR"),
+                         .port = static_cast<uint16_t>(integer("MASTER_PORT", kMostPort)),
+                         .rank = rank,
+                         .size = size,
+                         .is_server = rank == 0 && (agent == nullptr || std::string(agent) != "True"),
+                         .round = restarts == nullptr ? "" : restarts};
+  const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(integer("LOCAL_RANK", kMostDevices)));
+  return std::make_shared<Nccl>(meet(place, timeout), rank, size, device);
 }
 
 std::shared_ptr<Communicator> nccl_beside(const std::shared_ptr<Communicator>& all, at::Device device) {
-  Store store;
+  Store server;
   std::string address;
   if (all->rank() == 0) {
     char host[HOST_NAME_MAX + 1] = {};
     gethostname(host, HOST_NAME_MAX);
-    const auto server = c10::make_intrusive<c10d::TCPStore>(
+    const auto store = c10::make_intrusive<c10d::TCPStore>(
         host, c10d::TCPStoreOptions{.port = 0, .isServer = true, .waitWorkers = false});
-    address = fmt::format("{} {}", host, server->getPort());
-    store = server;
+    address = fmt::format("{} {}", host, store->getPort());
+    server = store;
   }
   address = all->gather(address).front();
   const auto space = address.find(' ');
-  if (all->rank() != 0)
-    store = open_store(address.substr(0, space), static_cast<uint16_t>(std::stoi(address.substr(space + 1))), false,
-                       all->size());
-  return std::make_shared<Nccl>(store, all->rank(), all->size(), device);
+  const Rendezvous place{.host = address.substr(0, space),
+                         .port = static_cast<uint16_t>(std::stoi(address.substr(space + 1))),
+                         .rank = all->rank(),
+                         .size = all->size()};
+  return std::make_shared<Nccl>(meet(place, all->timeout()), all->rank(), all->size(), device, server);
 }
 
 Transport nccl_transport() { return {"NCCL", true, fmt::format("{}.{}.{}", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH)}; }

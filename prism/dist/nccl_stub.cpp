@@ -4,7 +4,7 @@
 
 namespace prism::dist {
 
-std::shared_ptr<Communicator> start_nccl() {
+std::shared_ptr<Communicator> start_nccl(Communicator::Seconds /*timeout*/) {
   if (std::string(std::getenv("WORLD_SIZE")) == "1") return one_process();
   throw Error(
       "WORLD_SIZE and RANK say that torchrun started several processes, but this build has no NCCL; on CPUs start them "

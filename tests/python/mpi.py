@@ -24,10 +24,11 @@ def start(processes, *arguments, **options):
 
 
 def start_each(*commands):
-    """One process for each list of arguments."""
+    """One process for each command, or list of arguments of the program."""
     command = [*LAUNCHER]
     for place, arguments in enumerate(commands):
-        command += [*([":"] if place > 0 else []), "-n", "1", PROGRAM, *map(str, arguments)]
+        started = arguments if isinstance(arguments, tuple) else (PROGRAM, *arguments)
+        command += [*([":"] if place > 0 else []), "-n", "1", *map(str, started)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
 
 

@@ -48,6 +48,13 @@ def test_any_number_of_processes_gives_the_same_run_in_exact_mode(data, whole, t
     assert errors.count(f"runs on {'1 process' if processes == 1 else f'{processes} processes'}, with MPI") == 1
 
 
+def test_eight_processes_give_the_run_of_one_in_exact_mode(data, tmp_path):
+    settings = {**EXACT, **data, "train.accumulate": 8, "train.steps": 10}
+    program.run(*harness.train(tmp_path / "one", settings))
+    mpi.run(8, *harness.train(tmp_path / "eight", settings))
+    assert harness.whole_differences(tmp_path / "one", tmp_path / "eight") == []
+
+
 @pytest.mark.parametrize("optimizer", ["muon", "soap", "adamw"])
 def test_owned_parameters_give_the_same_run_with_other_optimizers(data, tmp_path, optimizer):
     settings = {**EXACT, **data, "optimizer.name": optimizer, "train.steps": 12, "metrics.spectra_every": 0, "train.accumulate": 6, "train.batch": 12}
@@ -96,6 +103,18 @@ def test_torchrun_without_nccl_is_refused(data, tmp_path):
     assert "this build has no NCCL; on CPUs start them with mpirun" in errors
 
 
+def test_a_process_that_never_connects_is_an_error_after_the_time_out(data, tmp_path):
+    commands = [harness.train(tmp_path / "run", {**EXACT, **data, "run.peer_timeout": 2}), ("sleep", "600")]
+    _, errors = mpi.finish(mpi.start_each(*commands), status=1, timeout=2 + 2 * mpi.SECONDS_TO_END)
+    assert errors.count("prism train: MPI did not connect the processes within 2 s; one of them may hang, or may not be this program") == 1
+
+
+def test_a_wrong_number_of_processes_is_refused(data, tmp_path):
+    environment = {**program.ENVIRONMENT, "OMPI_COMM_WORLD_SIZE": "2"}
+    _, errors = program.run(*harness.train(tmp_path / "run", {**EXACT, **data}), status=2, env=environment)
+    assert "OMPI_COMM_WORLD_SIZE: expected the number of processes that MPI has connected, 1, got '2'; start the program with the mpirun" in errors
+
+
 def checkpointed(run, step):
     return lambda: any(found >= step for found in harness.checkpoints(run))
 
@@ -141,7 +160,7 @@ def test_a_signal_to_any_process_saves_the_run(data, whole, tmp_path, signaled):
 
 def test_a_process_that_hangs_ends_the_others_after_the_time_out(data, tmp_path):
     run = tmp_path / "run"
-    process = mpi.start(2, *harness.train(run, {**EXACT, **data, "train.steps": 5000, "run.peer_timeout": 3}))
+    process = mpi.start(2, *harness.train(run, {**EXACT, **data, "train.steps": 5000, "run.peer_timeout": 6}))
     assert mpi.wait_until(checkpointed(run, 5), process)
     pids = mpi.ranks(process)
     os.kill(pids[1], signal.SIGSTOP)
@@ -152,7 +171,7 @@ def test_a_process_that_hangs_ends_the_others_after_the_time_out(data, tmp_path)
             if mpi.is_program(pid):
                 os.kill(pid, signal.SIGKILL)
     assert process.returncode != 0
-    assert "process 0: another process did not take part in" in errors and "within 3 s" in errors
+    assert "process 0: another process did not take part in" in errors and "within 6 s" in errors
 
 
 def test_the_doctor_names_the_transports():
