@@ -9,6 +9,7 @@
 #include "prism/bench/optimizers.h"
 #include "prism/bench/timing.h"
 #include "prism/bench/work.h"
+#include "prism/dist/parts.h"
 #include "prism/optim/adam.h"
 #include "prism/optim/ownership.h"
 #include "prism/train/processes.h"
@@ -54,19 +55,29 @@ struct Load {
 std::vector<Load> loads_of(const ShapeSet& set, Scheme scheme, int64_t ranks) {
   std::vector<Load> loads(scheme == Scheme::Owned ? static_cast<size_t>(ranks) : 1);
   std::vector<Job> jobs;
-  const auto add = [&](const Options& rule, const std::vector<Shape>& shapes) {
-    for (const auto& shape : shapes) jobs.push_back({std::to_string(jobs.size()), train::ownership_cost(rule, shape)});
+  std::vector<const Shape*> shapes;
+  const auto add = [&](const Options& rule, const Shape& shape) {
+    jobs.push_back({std::to_string(jobs.size()), train::ownership_cost(rule, shape)});
+    shapes.push_back(&shape);
   };
-  add(matrix_rule(), set.matrices);
-  add(AdamWOptions(), set.rest);
+  for (const auto& shape : set.matrices) add(matrix_rule(), shape);
+  for (const auto& shape : set.rest) {
+    const auto elements = static_cast<int64_t>(elements_of(shape));
+    if (elements <= dist::unit_of(elements)) {
+      add(AdamWOptions(), shape);
+      continue;
+    }
+    for (const auto& part : dist::cut(0, elements, static_cast<int64_t>(loads.size())))
+      loads[static_cast<size_t>(part.owner)].rest += static_cast<double>(part.size);
+  }
   std::vector<double> costs(loads.size(), 0);
   const auto owners = assign(jobs, costs);
   for (size_t i = 0; i < jobs.size(); ++i) {
     Load& load = loads[static_cast<size_t>(owners[i])];
     if (i < set.matrices.size())
-      ++load.matrices[set.matrices[i]];
+      ++load.matrices[*shapes[i]];
     else
-      load.rest += elements_of(set.rest[i - set.matrices.size()]);
+      load.rest += elements_of(*shapes[i]);
   }
   return loads;
 }

@@ -13,7 +13,8 @@ namespace prism::bench {
 // A model of the optimizer's part of a data-parallel training step on N ranks: its work, what it sends, and how long that
 // takes if nothing overlaps. E are the elements of all parameters, in float32.
 //   Replicated  all ranks sum all gradients and step all parameters: 8·(N − 1)/N·E bytes
-//   Owned       `prism train`: gradients go to the owner of a parameter, and its weights come back; the same traffic
+//   Owned       `prism train`: gradients go to the owner of a matrix or of a range of elements, and its weights come back;
+//               the same traffic
 //   DionLike    a power iteration of rank r = s/4 on local momenta (Ahn et al. 2025): of an m×n matrix only factors are
 //               summed, 8·(N − 1)/N·r·(m + n) bytes, and every rank does 8mnr + 2mr² operations for it
 enum class Scheme { Replicated, Owned, DionLike };

@@ -11,15 +11,6 @@
 #include <numeric>
 
 namespace prism::dist {
-namespace {
-
-// Every parameter begins on a cache line of its own, as a tensor by itself does.
-constexpr int64_t kAlignment = 16;
-
-int64_t aligned(int64_t elements) { return (elements + kAlignment - 1) / kAlignment * kAlignment; }
-
-}  // namespace
-
 // Calls `full(b)` during a backward pass, in the order of the buckets, when the gradients of bucket b are complete. All
 // processes have the same buckets, so their messages match even if their passes reach the parameters in another order.
 class GradientSum::Arrivals {
@@ -75,12 +66,13 @@ class ArrivalHook : public torch::autograd::PostAccumulateGradHook {
 }  // namespace
 
 GradientSum::GradientSum(std::shared_ptr<Communicator> all, std::vector<Tensor> parameters, MicroBatches batches,
-                         bool exact, std::vector<int64_t> owners, int64_t bucket_elements)
+                         bool exact, const std::vector<Part>& parts, int64_t bucket_elements)
     : all_(std::move(all)),
       parameters_(std::move(parameters)),
       batches_(batches),
       exact_(exact),
-      owners_(std::move(owners)) {
+      owned_(!parts.empty()),
+      stepped_(owned_ ? stepped_by(all_->rank(), parameters_, parts) : parameters_) {
   for (const auto& parameter : parameters_) {
     TORCH_CHECK(parameter.scalar_type() == parameters_.front().scalar_type(),
                 "several processes: expected parameters of one type, got ", parameter.scalar_type(), " beside ",
@@ -93,11 +85,15 @@ GradientSum::GradientSum(std::shared_ptr<Communicator> all, std::vector<Tensor> 
     else
       ranges.push_back(range_of(r));
   }
-  std::vector<size_t> bucket_of(parameters_.size()), open;
+  std::vector<std::vector<Part>> of_parameter(parameters_.size());
+  for (const auto& part : parts) of_parameter.at(part.parameter).push_back(part);
+  std::vector<size_t> bucket_of(parameters_.size());
+  std::vector<Part> open;
   int64_t elements = 0;
   for (size_t p = parameters_.size(); p-- > 0;) {
     bucket_of[p] = buckets_.size();
-    open.push_back(p);
+    if (!owned_) of_parameter[p].push_back({p, 0, parameters_[p].numel()});
+    open.insert(open.begin(), of_parameter[p].begin(), of_parameter[p].end());
     elements += parameters_[p].numel();
     if (p > 0 && elements < bucket_elements) continue;
     buckets_.push_back(make_bucket(std::exchange(open, {})));
@@ -118,19 +114,10 @@ GradientSum::~GradientSum() {
   for (const auto& parameter : parameters_) torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
 }
 
-GradientSum::Bucket GradientSum::make_bucket(std::vector<size_t> parameters) const {
-  std::sort(parameters.begin(), parameters.end());
-  if (!owners_.empty())
-    std::stable_sort(parameters.begin(), parameters.end(), [&](size_t a, size_t b) { return owners_[a] < owners_[b]; });
-  Bucket bucket{{}, std::vector<int64_t>(static_cast<size_t>(all_->size()), 0)};
-  for (const size_t p : parameters) {
-    const int64_t length = aligned(parameters_[p].numel());
-    bucket.places.push_back({p, bucket.size});
-    bucket.size += length;
-    if (!owners_.empty()) bucket.counts.at(static_cast<size_t>(owners_[p])) += length;
-  }
-  if (!owners_.empty()) return bucket;
-  const int64_t share = aligned((bucket.size + all_->size() - 1) / all_->size());
+FlatParts GradientSum::make_bucket(std::vector<Part> parts) const {
+  FlatParts bucket(std::move(parts), all_->size());
+  if (owned_) return bucket;
+  const int64_t share = aligned((bucket.size + all_->size() - 1) / all_->size());  // that each process adds for all
   for (size_t r = 0; r < bucket.counts.size(); ++r)
     bucket.counts[r] = std::clamp<int64_t>(bucket.size - static_cast<int64_t>(r) * share, 0, share);
   return bucket;
@@ -171,24 +158,24 @@ Tensor GradientSum::add(const Range& node, const std::function<Tensor(const Rang
 }
 
 // Moves the gradients of a bucket into one flat tensor.
-Tensor GradientSum::flat_gradients(const Bucket& bucket) {
+Tensor GradientSum::flat_gradients(const FlatParts& bucket) {
   const Tensor flat = at::zeros({bucket.size}, parameters_.front().options().requires_grad(false));
-  for (const auto& [p, begin] : bucket.places) {
-    Tensor& gradient = parameters_[p].mutable_grad();
-    if (gradient.defined()) flat.narrow(0, begin, gradient.numel()).copy_(gradient.flatten());
-    gradient = Tensor();
+  for (const auto& [part, begin] : bucket.places) {
+    const Tensor& gradient = parameters_[part.parameter].grad();
+    if (gradient.defined()) flat.narrow(0, begin, part.size).copy_(part.of(gradient.contiguous()));
   }
+  for (const auto& place : bucket.places) parameters_[place.part.parameter].mutable_grad() = Tensor();
   return flat;
 }
 
 // Makes the gradients views of the flat tensor: all of them, or those owned here.
-void GradientSum::set_gradients(const Bucket& bucket, const Tensor& flat) {
+void GradientSum::set_gradients(const FlatParts& bucket, const Tensor& flat) {
   // For autograd these are tensors of their own: zero_grad refuses to detach views.
   const at::AutoDispatchBelowADInplaceOrView untracked;
-  for (const auto& [p, begin] : bucket.places) {
-    Tensor& parameter = parameters_[p];
-    const bool is_here = owners_.empty() || owners_[p] == all_->rank();
-    parameter.mutable_grad() = is_here ? flat.narrow(0, begin, parameter.numel()).view(parameter.sizes()) : Tensor();
+  for (const auto& [part, begin] : bucket.places) {
+    if (owned_ && part.owner != all_->rank()) continue;
+    Tensor& stepped = stepped_[part.parameter];
+    stepped.mutable_grad() = flat.narrow(0, begin, part.size).view(stepped.sizes());
   }
 }
 
@@ -212,9 +199,10 @@ Tensor GradientSum::sum_of(const std::vector<Tensor>& arrived) const {
 
 // Starts to send each rank its range of elements. The result returns the flat tensor with the sums over all ranks: in
 // this rank's range if there are owners, else everywhere. `subtrees` are the sums of this rank's subtrees.
-std::function<Tensor()> GradientSum::begin_exchange(const Bucket& bucket, const std::vector<Tensor>& subtrees) const {
+std::function<Tensor()> GradientSum::begin_exchange(const FlatParts& bucket,
+                                                    const std::vector<Tensor>& subtrees) const {
   if (!all_->is_distributed()) return [flat = subtrees.front()] { return flat; };
-  if (!exact_ && owners_.empty()) return all_->begin_sum(subtrees.front()).wait;
+  if (!exact_ && !owned_) return all_->begin_sum(subtrees.front()).wait;
   std::vector<Tensor> messages;
   std::vector<int64_t> sent, received;
   const int64_t own = bucket.counts[static_cast<size_t>(all_->rank())];
@@ -235,7 +223,7 @@ std::function<Tensor()> GradientSum::begin_exchange(const Bucket& bucket, const 
       for (int64_t first = 0; first < count; first += own) arrived.push_back(message.narrow(0, first, own));
       flat.narrow(0, begin, own).copy_(sum_of(arrived));
     }
-    if (owners_.empty()) all_->all_gather(flat, bucket.counts);
+    if (!owned_) all_->all_gather(flat, bucket.counts);
     return flat;
   };
 }
@@ -293,28 +281,6 @@ void GradientSum::operator()(const std::function<void(int64_t)>& backward) {
   }
   const at::NoGradGuard no_grad;
   for (size_t b = 0; b < buckets_.size(); ++b) set_gradients(buckets_[b], under_way[b]());
-}
-
-std::function<void()> GradientSum::gather_weights() {
-  const at::NoGradGuard no_grad;
-  std::vector<Exchange::Pending> under_way;
-  for (const auto& bucket : buckets_) {
-    const Tensor flat = at::zeros({bucket.size}, parameters_.front().options().requires_grad(false));
-    for (const auto& [p, begin] : bucket.places) {
-      if (owners_.at(p) == all_->rank()) flat.narrow(0, begin, parameters_[p].numel()).copy_(parameters_[p].flatten());
-    }
-    under_way.push_back(all_->begin_all_gather(flat, bucket.counts));
-  }
-  return [this, under_way = std::move(under_way)] {
-    const at::NoGradGuard no_gradients;
-    for (size_t b = 0; b < buckets_.size(); ++b) {
-      const Tensor flat = under_way[b].wait();
-      for (const auto& [p, begin] : buckets_[b].places) {
-        if (owners_[p] != all_->rank())
-          parameters_[p].copy_(flat.narrow(0, begin, parameters_[p].numel()).view(parameters_[p].sizes()));
-      }
-    }
-  };
 }
 
 }  // namespace prism::dist

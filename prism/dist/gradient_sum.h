@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "prism/dist/communicator.h"
+#include "prism/dist/parts.h"
 
 namespace prism::dist {
 
@@ -30,10 +31,11 @@ class GradientSum {
  public:
   static constexpr int64_t kBucketElements = int64_t{4} << 20;  // 16 MiB of float32
 
-  // Without owners, every process gets all sums. With owners, one for each parameter, a process gets those of its own
-  // parameters, and the gradients of the others become undefined. A bucket has at least `bucket_elements`.
+  // Without parts, every process gets all sums. With parts, which together are all parameters, a process gets those of
+  // its own: stepped()[p] has the gradient, and the gradients of the parameters themselves become undefined. A bucket has
+  // at least `bucket_elements`.
   GradientSum(std::shared_ptr<Communicator> all, std::vector<Tensor> parameters, MicroBatches batches, bool exact,
-              std::vector<int64_t> owners = {}, int64_t bucket_elements = kBucketElements);
+              const std::vector<Part>& parts = {}, int64_t bucket_elements = kBucketElements);
   ~GradientSum();
   GradientSum(GradientSum&&) = default;
   GradientSum& operator=(GradientSum&&) = delete;
@@ -42,23 +44,12 @@ class GradientSum {
   // the sums over all micro-batches in the gradients. The gradients must be undefined before.
   void operator()(const std::function<void(int64_t)>& backward);
 
-  // Starts to send the weights of each parameter from its owner to all processes. The result waits for them and writes
-  // them.
-  std::function<void()> gather_weights();
+  // The tensor of each parameter that this process steps (stepped_by); without parts, the parameters.
+  const std::vector<Tensor>& stepped() const { return stepped_; }
 
-  const std::vector<int64_t>& owners() const { return owners_; }
   size_t buckets() const { return buckets_.size(); }
 
  private:
-  struct Place {
-    size_t parameter;
-    int64_t begin;  // in the flat tensor
-  };
-  struct Bucket {
-    std::vector<Place> places;    // those of rank 0 first, if there are owners
-    std::vector<int64_t> counts;  // elements of the flat tensor that each rank adds up
-    int64_t size = 0;             // of the flat tensor
-  };
   struct Range {  // of micro-batches
     int64_t begin, end;
     int64_t middle() const { return (begin + end + 1) / 2; }
@@ -69,23 +60,24 @@ class GradientSum {
   using Flats = std::vector<Tensor>;  // the sum of a subtree, one flat tensor for each bucket
   class Arrivals;
 
-  Bucket make_bucket(std::vector<size_t> parameters) const;
+  FlatParts make_bucket(std::vector<Part> parts) const;
   Range range_of(int64_t rank) const;
   static void find_subtrees(const Range& node, const Range& here, std::vector<Range>& found);
   static int64_t merges_after(int64_t batch, Range node);
   Tensor add(const Range& node, const std::function<Tensor(const Range&)>& leaf) const;
-  Tensor flat_gradients(const Bucket& bucket);
-  void set_gradients(const Bucket& bucket, const Tensor& flat);
-  std::function<Tensor()> begin_exchange(const Bucket& bucket, const std::vector<Tensor>& subtrees) const;
+  Tensor flat_gradients(const FlatParts& bucket);
+  void set_gradients(const FlatParts& bucket, const Tensor& flat);
+  std::function<Tensor()> begin_exchange(const FlatParts& bucket, const std::vector<Tensor>& subtrees) const;
   Tensor sum_of(const std::vector<Tensor>& arrived) const;
 
   std::shared_ptr<Communicator> all_;
   std::vector<Tensor> parameters_;
   MicroBatches batches_;
   bool exact_;
-  std::vector<int64_t> owners_;
+  bool owned_;  // each process gets the sums of its parts only
+  std::vector<Tensor> stepped_;
   std::vector<std::vector<Range>> subtrees_;  // of each rank
-  std::vector<Bucket> buckets_;
+  std::vector<FlatParts> buckets_;
   std::shared_ptr<Arrivals> arrivals_;
 };
 

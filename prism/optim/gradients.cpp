@@ -37,6 +37,19 @@ std::vector<at::Tensor> norms(const std::vector<at::Tensor>& tensors, double ord
   return result;
 }
 
+void check_norm(double max_norm) {
+  TORCH_CHECK_VALUE(max_norm > 0, "clip_grad_norm: max_norm must be more than 0, got ", max_norm);
+}
+
+// Scales gradients of this joint norm, which it returns.
+at::Tensor clip_to(const std::vector<at::Tensor>& gradients, const at::Tensor& norm, double max_norm) {
+  const at::Tensor factor = (max_norm / norm).clamp_max(1).masked_fill(norm.isfinite().logical_not(), 1);
+  for (auto& list : by_kind(gradients)) {
+    at::_foreach_mul_(list, factor.to(list.front().device()).to(list.front().scalar_type()));
+  }
+  return norm;
+}
+
 }  // namespace
 
 at::Tensor all_finite(const std::vector<at::Tensor>& gradients, at::Device device) {
@@ -46,39 +59,37 @@ at::Tensor all_finite(const std::vector<at::Tensor>& gradients, at::Device devic
   return largest.isfinite();  // a NaN or infinite maximum makes the sum so; float64 cannot overflow here
 }
 
-at::Tensor clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm,
-                          const std::function<void(at::Tensor&)>& combine) {
-  TORCH_CHECK_VALUE(max_norm > 0, "clip_grad_norm: max_norm must be more than 0, got ", max_norm);
+at::Tensor clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm) {
+  check_norm(max_norm);
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> gradients;
-  std::vector<size_t> present;
-  for (size_t p = 0; p < parameters.size(); ++p) {
-    if (!parameters[p].grad().defined()) continue;
-    gradients.push_back(parameters[p].grad());
-    present.push_back(p);
+  for (const auto& parameter : parameters) {
+    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
   }
-  if (parameters.empty() || (gradients.empty() && !combine)) return at::zeros({}, at::kDouble);
-  const auto device = (gradients.empty() ? parameters : gradients).front().device();
+  if (gradients.empty()) return at::zeros({}, at::kDouble);
+  const auto device = gradients.front().device();
   at::Tensor squares = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device));
-  if (combine) {
-    std::vector<at::Tensor> list(parameters.size(), squares);  // zeros for the gradients of others
-    if (!gradients.empty()) {
-      const auto own = norms(gradients, 2, device);
-      TORCH_CHECK(own.size() == 1, "clip_grad_norm: expected gradients of one type and device, got several");
-      for (size_t i = 0; i < present.size(); ++i) list[present[i]] = own.front()[static_cast<int64_t>(i)];
-    }
-    at::Tensor each = at::stack(list);
-    combine(each);
-    squares = squares + each.square().sum();
-  } else {
-    for (const auto& each : norms(gradients, 2, device)) squares = squares + each.square().sum();
+  for (const auto& each : norms(gradients, 2, device)) squares = squares + each.square().sum();
+  return clip_to(gradients, squares.sqrt(), max_norm);
+}
+
+at::Tensor clip_pieces(const std::vector<at::Tensor>& pieces, double max_norm, at::Device device,
+                       const std::function<void(at::Tensor&)>& combine) {
+  check_norm(max_norm);
+  at::NoGradGuard no_grad;
+  std::vector<at::Tensor> here;
+  for (const auto& piece : pieces) {
+    if (piece.defined()) here.push_back(piece);
   }
-  const at::Tensor norm = squares.sqrt();
-  const at::Tensor factor = (max_norm / norm).clamp_max(1).masked_fill(norm.isfinite().logical_not(), 1);
-  for (auto& list : by_kind(gradients)) {
-    at::_foreach_mul_(list, factor.to(list.front().device()).to(list.front().scalar_type()));
-  }
-  return norm;
+  const auto own = norms(here, 2, device);
+  TORCH_CHECK(own.size() <= 1, "clip_pieces: expected gradients of one type and device, got several");
+  const at::Tensor zero = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device));
+  std::vector<at::Tensor> list;
+  int64_t next = 0;
+  for (const auto& piece : pieces) list.push_back(piece.defined() ? own.front()[next++] : zero);
+  at::Tensor each = at::stack(list);
+  if (combine) combine(each);
+  return clip_to(here, (zero + each.square().sum()).sqrt(), max_norm);
 }
 
 }  // namespace prism

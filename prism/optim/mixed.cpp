@@ -22,7 +22,7 @@ std::unique_ptr<Options> first_options(const Rules& rules) {
 Mixed::Mixed(const Parameters& parameters, const Options& matrices, const Options& rest)
     : Mixed(parameters, default_rules(matrices, rest)) {}
 
-Mixed::Mixed(const Parameters& parameters, const Rules& rules, const std::vector<bool>& here)
+Mixed::Mixed(const Parameters& parameters, const Rules& rules, const std::vector<Tensor>& here)
     : Optimizer(first_options(rules)), routing_(rules, parameters) {
   std::vector<const Options*> distinct;
   for (const auto& rule : rules) {
@@ -39,7 +39,8 @@ Mixed::Mixed(const Parameters& parameters, const Rules& rules, const std::vector
     for (size_t p = 0; p < parameters.size(); ++p) {
       if (rules[routing_.lines()[p].rule].options.get() != options) continue;
       is_used = true;
-      if (here.empty() || here.at(p)) group.add(parameters.names[p], parameters.tensors[p]);
+      const Tensor& stepped = here.empty() ? parameters.tensors[p] : here.at(p);
+      if (stepped.defined()) group.add(parameters.names[p], stepped);
     }
     if (is_used) add_param_group(group, *with_mixed_defaults(*options));
   }

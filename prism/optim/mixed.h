@@ -14,9 +14,10 @@ class Mixed : public Optimizer {
  public:
   Mixed(const Parameters& parameters, const Options& matrices, const Options& rest);
 
-  // With `here`, one flag for each parameter, this optimizer steps only the parameters whose flag is true: other
-  // processes step the rest. Routing and groups are those of all parameters, so a group may be empty.
-  Mixed(const Parameters& parameters, const Rules& rules, const std::vector<bool>& here = {});
+  // With `here`, this optimizer steps here[p] in place of each parameter p: the parameter itself, a tensor that shares the
+  // memory of a part of it, or nothing if it is undefined. Other processes step the rest. Routing and groups are those of
+  // all parameters, so a group may be empty.
+  Mixed(const Parameters& parameters, const Rules& rules, const std::vector<Tensor>& here = {});
 
   const Routing& routing() const { return routing_; }
 

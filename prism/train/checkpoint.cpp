@@ -46,8 +46,9 @@ Resumed load_checkpoint(const RunFolder& run, Trainer& trainer) {
   const auto state = io::read_json<RunState>(*latest.path / "state.json");
   model::load_weights(trainer.model(), *latest.path / "model.safetensors");
   auto optimizer = read_safetensors(*latest.path / "optimizer.safetensors");
-  trainer.optimizer().restore(trainer.is_owned() ? part_of_state(std::move(optimizer), trainer.optimizer())
-                                                 : optimizer);
+  if (trainer.is_owned())
+    optimizer = part_of_state(trainer.processes(), std::move(optimizer), trainer.optimizer(), trainer.parts());
+  trainer.optimizer().restore(optimizer);
   return {state, std::move(latest.skipped)};
 }
 

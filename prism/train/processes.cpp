@@ -1,5 +1,6 @@
 #include "prism/train/processes.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/accumulate.h>
 #include <fmt/format.h>
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "prism/io/error.h"
@@ -26,9 +28,9 @@ using nlohmann::json;
 // The order in which one process keeps the parameters: by group, then by shape, then as they are in the model.
 class Order {
  public:
-  explicit Order(const Mixed& optimizer) {
-    const auto& rules = optimizer.routing().rules();
-    const auto& lines = optimizer.routing().lines();
+  explicit Order(const Routing& routing) {
+    const auto& rules = routing.rules();
+    const auto& lines = routing.lines();
     std::map<std::pair<const Options*, std::vector<int64_t>>, size_t> first;  // parameter of a shape
     for (size_t p = 0; p < lines.size(); ++p) {
       const auto* options = rules[lines[p].rule].options.get();
@@ -60,6 +62,25 @@ std::string without_state(const std::string& key) { return key.substr(std::strin
 Tensor raw(const Tensor& tensor) {
   const Tensor flat = tensor.contiguous().flatten();
   return flat.view(flat.itemsize() == 8 ? at::kLong : flat.itemsize() == 4 ? at::kInt : at::kByte);
+}
+
+// The parameters of which each process steps a part, by name.
+std::map<std::string, const Routing::Line*> cut_parameters(const Mixed& optimizer,
+                                                           const std::vector<dist::Part>& parts) {
+  std::map<std::string, const Routing::Line*> cut;
+  for (const auto& part : parts) {
+    const auto& line = optimizer.routing().lines()[part.parameter];
+    if (part.size < c10::multiply_integers(line.shape)) cut[line.name] = &line;
+  }
+  return cut;
+}
+
+// The one of these parameters whose state has this key, "state.<parameter>.<field>"; null if it is of another.
+const Routing::Line* of_state(const std::map<std::string, const Routing::Line*>& parameters, const std::string& key) {
+  if (!key.starts_with(kState)) return nullptr;
+  const auto name = without_state(key);
+  const auto found = parameters.find(name.substr(0, name.rfind('.')));
+  return found == parameters.end() ? nullptr : found->second;
 }
 
 }  // namespace
@@ -116,19 +137,58 @@ double ownership_cost(const Options& rule, at::IntArrayRef shape) {
                                : kPerByte * kBytes * static_cast<double>(c10::multiply_integers(shape));
 }
 
-std::vector<int64_t> owners(const io::Config& config, const std::vector<std::pair<std::string, Tensor>>& parameters,
-                            const dist::Communicator& processes) {
-  if (!processes.is_distributed() || !config.boolean("run.owned")) return {};
-  const auto pair = optimizer_options(config);
-  const Routing routing(default_rules(*pair.matrices, *pair.rest), parameters);
-  std::vector<Job> jobs;
-  for (const auto& line : routing.lines())
-    jobs.push_back({line.name, ownership_cost(*routing.rules()[line.rule].options, line.shape)});
-  std::vector<double> loads(static_cast<size_t>(processes.size()), 0);
-  return assign(jobs, loads);
+std::vector<bool> are_elementwise(const Routing& routing) {
+  std::vector<bool> result;
+  for (const auto& line : routing.lines()) {
+    const auto& options = routing.rules()[line.rule].options;
+    result.push_back(!options->takes_matrices() && options != routing.rules().back().options);
+  }
+  return result;
 }
 
-Snapshot gathered_state(dist::Communicator& processes, const Mixed& optimizer) {
+Routing routing_of(const io::Config& config, const std::vector<std::pair<std::string, Tensor>>& parameters) {
+  const auto pair = optimizer_options(config);
+  return {default_rules(*pair.matrices, *pair.rest), parameters};
+}
+
+std::vector<dist::Part> parts(const io::Config& config, const std::vector<std::pair<std::string, Tensor>>& parameters,
+                              const dist::Communicator& processes) {
+  if (!processes.is_distributed() || !config.boolean("run.owned")) return {};
+  const Routing routing = routing_of(config, parameters);
+  const auto elementwise = are_elementwise(routing);
+  std::vector<dist::Part> parts;
+  std::vector<Job> jobs;
+  std::vector<size_t> places;  // of the jobs among the parts
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    const auto& line = routing.lines()[p];
+    const int64_t elements = parameters[p].second.numel();
+    if (elementwise[p] && elements > dist::unit_of(elements)) {
+      for (const auto& part : dist::cut(p, elements, processes.size())) parts.push_back(part);
+      continue;
+    }
+    jobs.push_back({line.name, ownership_cost(*routing.rules()[line.rule].options, line.shape)});
+    places.push_back(parts.size());
+    parts.push_back({p, 0, elements});
+  }
+  std::vector<double> loads(static_cast<size_t>(processes.size()), 0);
+  const auto owners = assign(jobs, loads);
+  for (size_t j = 0; j < jobs.size(); ++j) parts[places[j]].owner = owners[j];
+  return parts;
+}
+
+std::vector<size_t> order_of_stepping(const Routing& routing) {
+  const Order order(routing);
+  std::vector<size_t> parameters(routing.lines().size());
+  std::iota(parameters.begin(), parameters.end(), size_t{0});
+  std::stable_sort(parameters.begin(), parameters.end(), [&](size_t a, size_t b) {
+    auto left = order.of(routing.lines()[a].name), right = order.of(routing.lines()[b].name);
+    std::swap(left[0], right[0]);  // the matrices last
+    return left < right;
+  });
+  return parameters;
+}
+
+Snapshot gathered_state(dist::Communicator& processes, const Mixed& optimizer, const std::vector<dist::Part>& parts) {
   Snapshot own = optimizer.snapshot();
   json list = json::array();
   for (const auto& [key, tensor] : own.tensors) {
@@ -136,7 +196,7 @@ Snapshot gathered_state(dist::Communicator& processes, const Mixed& optimizer) {
   }
   const auto lists = processes.gather(list.dump());
   const std::map<std::string, Tensor> here(own.tensors.begin(), own.tensors.end());
-  Snapshot whole{own.header, {}};
+  std::map<std::string, std::vector<Tensor>> found;  // in the order of the ranks, which is that of the elements
   const auto ranks = static_cast<size_t>(processes.size());
   for (size_t r = 0; r < ranks; ++r) {
     for (const auto& line : json::parse(lists[r])) {
@@ -151,12 +211,18 @@ Snapshot gathered_state(dist::Communicator& processes, const Mixed& optimizer) {
       if (processes.rank() == 0) received[r] = message.numel();
       const Tensor arrived =
           processes.all_to_all(is_own ? message : message.narrow(0, 0, 0), std::move(sent), std::move(received)).wait();
-      if (processes.rank() == 0)
-        whole.tensors.emplace_back(key, arrived.view(tensor.scalar_type()).reshape(tensor.sizes()));
+      if (processes.rank() == 0) found[key].push_back(arrived.view(tensor.scalar_type()).reshape(tensor.sizes()));
     }
   }
   if (processes.rank() != 0) return own;
-  const Order order(optimizer);
+  Snapshot whole{own.header, {}};
+  const auto cut = cut_parameters(optimizer, parts);
+  for (auto& [key, pieces] : found) {
+    const auto* line = of_state(cut, key);
+    const bool is_cut = line != nullptr && pieces.front().dim() > 0;  // counters are equal in all parts
+    whole.tensors.emplace_back(key, is_cut ? at::cat(pieces).reshape(line->shape) : pieces.front());
+  }
+  const Order order(optimizer.routing());
   std::stable_sort(whole.tensors.begin(), whole.tensors.end(), [&](const auto& a, const auto& b) {
     return order.of(without_state(a.first)) < order.of(without_state(b.first));
   });
@@ -173,7 +239,8 @@ Snapshot gathered_state(dist::Communicator& processes, const Mixed& optimizer) {
   return whole;
 }
 
-Snapshot part_of_state(Snapshot whole, const Mixed& optimizer) {
+Snapshot part_of_state(const dist::Communicator& processes, Snapshot whole, const Mixed& optimizer,
+                       const std::vector<dist::Part>& parts) {
   std::set<std::string> here;
   for (const auto& group : optimizer.names()) here.insert(group.begin(), group.end());
   std::set<std::string> others;
@@ -193,6 +260,15 @@ Snapshot part_of_state(Snapshot whole, const Mixed& optimizer) {
     return !name.empty();
   };
   std::erase_if(whole.tensors, is_of_other);
+  const auto cut = cut_parameters(optimizer, parts);
+  for (auto& [key, tensor] : whole.tensors) {
+    const auto* line = of_state(cut, key);
+    if (line == nullptr || tensor.dim() == 0) continue;
+    for (const auto& part : parts) {
+      if (&optimizer.routing().lines()[part.parameter] == line && part.owner == processes.rank())
+        tensor = part.of(tensor.contiguous());
+    }
+  }
   return whole;
 }
 
@@ -204,7 +280,7 @@ std::vector<SpectraLine> gathered_lines(dist::Communicator& processes, const Mix
   for (const auto& text : processes.gather(own.dump())) {
     for (const auto& line : json::parse(text)) all.push_back(io::from_json<SpectraLine>(line, "spectra"));
   }
-  const Order order(optimizer);
+  const Order order(optimizer.routing());
   std::stable_sort(all.begin(), all.end(),
                    [&](const auto& a, const auto& b) { return order.of(a.matrix) < order.of(b.matrix); });
   return all;

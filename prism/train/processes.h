@@ -23,17 +23,29 @@ void expect_equal_configs(dist::Communicator& processes, const io::Config& confi
 // The cost of stepping a parameter, by which owners are chosen: that of shaping it if the rule takes matrices.
 double ownership_cost(const Options& rule, at::IntArrayRef shape);
 
-// The process that steps each parameter: the most expensive first, each to the process with the least work so far. None
-// in one process and with `run.owned` = false.
-std::vector<int64_t> owners(const io::Config& config, const std::vector<std::pair<std::string, Tensor>>& parameters,
-                            const dist::Communicator& processes);
+// Returns true for each parameter that is stepped element by element, as embeddings, norms and biases are. Hidden
+// matrices count as whole even if an elementwise rule steps them: their norms are measured.
+std::vector<bool> are_elementwise(const Routing& routing);
 
-// Puts the state of an optimizer together on rank 0, where each process steps some of the parameters, in the order that
+// The routing of a model's parameters.
+Routing routing_of(const io::Config& config, const std::vector<std::pair<std::string, Tensor>>& parameters);
+
+// What each process steps. A hidden matrix has one owner: the most expensive first, each to the process with the least
+// work so far. A parameter that is stepped element by element is cut into ranges, one for each process (dist::cut); one
+// that is too small for that has an owner. None in one process and with `run.owned` = false.
+std::vector<dist::Part> parts(const io::Config& config, const std::vector<std::pair<std::string, Tensor>>& parameters,
+                              const dist::Communicator& processes);
+
+// The parameters in the order in which Mixed steps them: the elementwise ones, then the matrices, equal shapes together.
+std::vector<size_t> order_of_stepping(const Routing& routing);
+
+// Puts the state of an optimizer together on rank 0, where each process steps some `parts` of the parameters, in the order that
 // one process would save it in. All processes call it; the others get their own part.
-Snapshot gathered_state(dist::Communicator& processes, const Mixed& optimizer);
+Snapshot gathered_state(dist::Communicator& processes, const Mixed& optimizer, const std::vector<dist::Part>& parts);
 
-// The part of a whole state that this optimizer steps.
-Snapshot part_of_state(Snapshot whole, const Mixed& optimizer);
+// The part of a whole state that this process steps.
+Snapshot part_of_state(const dist::Communicator& processes, Snapshot whole, const Mixed& optimizer,
+                       const std::vector<dist::Part>& parts);
 
 // Puts the lines of all processes together on rank 0, in the order that one process would write them in.
 std::vector<SpectraLine> gathered_lines(dist::Communicator& processes, const Mixed& optimizer,

@@ -25,12 +25,36 @@ using Clock = std::chrono::steady_clock;
 
 enum Result : int64_t { kLoss, kGradNorm, kStop, kOwnResults };
 
-Mixed make_optimizer(const io::Config& config, const model::Qwen2& model, const std::vector<int64_t>& owners,
-                     int64_t rank) {
+std::vector<Tensor> tensors_of(const model::Qwen2& model) {
+  std::vector<Tensor> tensors;
+  for (const auto& [name, tensor] : model.named_parameters()) tensors.push_back(tensor);
+  return tensors;
+}
+
+Mixed make_optimizer(const io::Config& config, const model::Qwen2& model, const std::vector<Tensor>& stepped) {
   const auto pair = optimizer_options(config);
-  std::vector<bool> here;
-  for (const int64_t owner : owners) here.push_back(owner == rank);
-  return {model.named_parameters(), default_rules(*pair.matrices, *pair.rest), here};
+  return {model.named_parameters(), default_rules(*pair.matrices, *pair.rest), stepped};
+}
+
+// The pieces whose norms form the joint norm of all gradients. An exact sum needs pieces that do not depend on the number
+// of processes.
+std::vector<dist::Part> norm_pieces(const io::Config& config, const model::Qwen2& model,
+                                    const std::vector<dist::Part>& parts) {
+  if (!config.boolean("train.exact_reduction")) return parts;
+  constexpr int64_t kEveryone = -1;
+  const auto elementwise = are_elementwise(routing_of(config, model.named_parameters()));
+  std::vector<dist::Part> pieces;
+  for (size_t p = 0; p < elementwise.size(); ++p) {
+    const int64_t elements = model.named_parameters()[p].second.numel();
+    const int64_t unit = elementwise[p] ? dist::unit_of(elements) : elements;
+    for (int64_t begin = 0; begin < elements; begin += unit) {
+      const auto owner = std::find_if(parts.begin(), parts.end(), [&](const dist::Part& part) {
+        return part.parameter == p && begin >= part.begin && begin < part.begin + part.size;
+      });
+      pieces.push_back({p, begin, std::min(unit, elements - begin), owner == parts.end() ? kEveryone : owner->owner});
+    }
+  }
+  return pieces;
 }
 
 }  // namespace
@@ -43,11 +67,16 @@ Stepper::Stepper(const io::Config& config, model::Qwen2 model, std::shared_ptr<d
       clip_(config.real("train.clip")),
       wants_graph_(config.boolean("train.graph")),
       model_(std::move(model)),
-      owners_(owners(config, model_.named_parameters(), *processes_)),
-      optimizer_(make_optimizer(config, model_, owners_, processes_->rank())),
+      parameters_(tensors_of(model_)),
+      parts_(train::parts(config, model_.named_parameters(), *processes_)),
+      pieces_(norm_pieces(config, model_, parts_)),
+      gradients_(processes_, parameters_, batches_, config.boolean("train.exact_reduction"), parts_),
+      optimizer_(make_optimizer(config, model_, gradients_.stepped())),
       graph_(StepGraph::make(model_.device())) {
-  for (const auto& [name, tensor] : model_.named_parameters()) parameters_.push_back(tensor);
-  gradients_.emplace(processes_, parameters_, batches_, config.boolean("train.exact_reduction"), owners_);
+  if (is_owned()) {
+    weights_.emplace(processes_, parameters_, parts_, gradients_.stepped(), order_of_stepping(optimizer_.routing()),
+                     dist::GradientSum::kBucketElements);
+  }
   for (size_t group = 0; group < optimizer_.param_groups().size(); ++group)
     peak_rates_.push_back(optimizer_.group_options(group).lr());
   model_.set_recompute(config.boolean("model.recompute"));
@@ -88,14 +117,25 @@ Tensor Stepper::loss_and_stop(const std::vector<Tensor>& losses) {
 // Clips the gradients to `train.clip` and returns their joint norm before.
 Tensor Stepper::clip() {
   const double most = clip_ > 0 ? clip_ : std::numeric_limits<double>::infinity();
-  if (!is_owned()) return clip_grad_norm(parameters_, most);
-  return clip_grad_norm(parameters_, most, [&](Tensor& norms) { processes_->sum(norms); });
+  if (pieces_.empty()) return clip_grad_norm(parameters_, most);
+  std::vector<int64_t> first(parameters_.size(), 0);  // element of each parameter that is stepped here
+  for (const auto& part : parts_) {
+    if (part.owner == processes_->rank()) first[part.parameter] = part.begin;
+  }
+  std::vector<Tensor> gradients;
+  for (const auto& piece : pieces_) {
+    const bool is_here = !is_owned() || piece.owner == processes_->rank();
+    const Tensor gradient = is_here ? gradients_.stepped()[piece.parameter].grad() : Tensor();
+    gradients.push_back(gradient.defined() ? piece.of(gradient, first[piece.parameter]) : gradient);
+  }
+  const auto combine = [&](Tensor& norms) { processes_->sum(norms); };
+  return clip_pieces(gradients, most, model_.device(), is_owned() ? combine : std::function<void(Tensor&)>());
 }
 
 void Stepper::work() {
   optimizer_.zero_grad();
   std::vector<Tensor> losses;
-  (*gradients_)([&](int64_t batch) {
+  gradients_([&](int64_t batch) {
     const Tensor loss = model_.loss(tokens_[batch - batches_.first]);
     (batches_.all == 1 ? loss : loss / batches_.all).backward();
     losses.push_back(loss.detach());
@@ -107,9 +147,8 @@ void Stepper::work() {
   graph_->mark(StepGraph::kBefore);
   optimizer_.step_if(at::isfinite(own).all());
   graph_->mark(StepGraph::kAfter);
-  const auto receive_weights = is_owned() ? gradients_->gather_weights() : [] {};
   if (norms_) results_.narrow(0, kOwnResults, norms_->size()).copy_(norms_->after());
-  receive_weights();
+  if (weights_) weights_->finish();
 }
 
 void Stepper::launch(std::span<const int64_t> tokens, double factor, bool stop) {

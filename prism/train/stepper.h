@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "prism/dist/gradient_sum.h"
+#include "prism/dist/weight_gather.h"
 #include "prism/io/config.h"
 #include "prism/model/qwen2.h"
 #include "prism/optim/mixed.h"
@@ -48,7 +49,8 @@ class Stepper {
   int64_t context() const { return context_; }
   int64_t batch() const { return batch_; }
   dist::Communicator& processes() const { return *processes_; }
-  bool is_owned() const { return !owners_.empty(); }       // each parameter is stepped by one process only
+  bool is_owned() const { return !parts_.empty(); }  // each part of a parameter is stepped by one process only
+  const std::vector<dist::Part>& parts() const { return parts_; }
   bool stop_requested() const { return stop_requested_; }  // by any process, at the last step
   int64_t pass_sequences() const { return batch_ / batches_.all; }
   int64_t step_tokens() const { return batch_ * context_; }
@@ -70,10 +72,12 @@ class Stepper {
   double clip_;
   bool wants_graph_, may_capture_ = false;
   model::Qwen2 model_;
-  std::vector<int64_t> owners_;  // of the parameters; none: every process steps all of them
-  Mixed optimizer_;
   std::vector<Tensor> parameters_;
-  std::optional<dist::GradientSum> gradients_;
+  std::vector<dist::Part> parts_;   // of the parameters; none: every process steps all of them
+  std::vector<dist::Part> pieces_;  // of the gradients, whose norms form the joint norm; none: whole gradients
+  dist::GradientSum gradients_;
+  Mixed optimizer_;
+  std::optional<dist::WeightGather> weights_;
   std::vector<double> peak_rates_;
   bool stop_requested_ = false;
   Tensor host_tokens_, tokens_;  // (micro-batches here, sequences, context + 1)

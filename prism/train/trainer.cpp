@@ -90,7 +90,7 @@ std::vector<SpectraLine> Trainer::spectra(int64_t step) const {
 }
 
 Snapshot Trainer::optimizer_state() const {
-  Snapshot state = is_owned() ? gathered_state(processes(), optimizer()) : optimizer().snapshot();
+  Snapshot state = is_owned() ? gathered_state(processes(), optimizer(), parts()) : optimizer().snapshot();
   // Set where steps are replayed from a graph. That is no part of the state: saved files must not depend on it.
   for (auto& group : state.header["groups"]) group["options"]["capturable"] = false;
   return state;

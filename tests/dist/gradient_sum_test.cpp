@@ -33,6 +33,13 @@ void add_gradients(std::vector<Tensor>& parameters, int64_t i) {
   }
 }
 
+// Whole parameters with these owners.
+std::vector<Part> whole_parts(const std::vector<Tensor>& parameters, const std::vector<int64_t>& owners) {
+  std::vector<Part> parts;
+  for (size_t p = 0; p < owners.size(); ++p) parts.push_back({p, 0, parameters[p].numel(), owners[p]});
+  return parts;
+}
+
 // The sums on each rank; undefined where a rank has none.
 std::vector<std::vector<Tensor>> sums(int64_t ranks, int64_t batches, bool exact, const std::vector<int64_t>& owners,
                                       int64_t bucket_elements = GradientSum::kBucketElements) {
@@ -40,7 +47,8 @@ std::vector<std::vector<Tensor>> sums(int64_t ranks, int64_t batches, bool exact
   const auto work = [&](const std::shared_ptr<Communicator>& all) {
     auto parameters = zeros();
     const int64_t here = batches / ranks;
-    GradientSum sum(all, parameters, {batches, all->rank() * here, here}, exact, owners, bucket_elements);
+    GradientSum sum(all, parameters, {batches, all->rank() * here, here}, exact, whole_parts(parameters, owners),
+                    bucket_elements);
     sum([&](int64_t i) { add_gradients(parameters, i); });
     for (const auto& parameter : parameters) result[static_cast<size_t>(all->rank())].push_back(parameter.grad());
   };
@@ -94,16 +102,24 @@ TEST(GradientSum, FastSumsGoToOwnersToo) {
   EXPECT_TRUE(found[0][0].allclose(expected[0], 1e-5, 1e-4));
 }
 
-TEST(GradientSum, OwnersSendTheirWeightsToAll) {
+// Parameter 2 is cut between the ranks 0 and 2; rank 1 has the others.
+TEST(GradientSum, RangesOfElementsGetTheSumsOfTheWholeParameter) {
+  const auto expected = sums(1, 6, /*exact=*/true, {})[0];
   Threads::run(3, [&](const std::shared_ptr<Communicator>& all) {
     auto parameters = zeros();
-    const std::vector<int64_t> owners = {2, 0, 2, 1};
-    GradientSum sum(all, parameters, {3, all->rank(), 1}, /*exact=*/true, owners);
-    torch::NoGradGuard no_grad;
-    for (auto& parameter : parameters) parameter.fill_(static_cast<double>(all->rank()));
-    sum.gather_weights()();
-    for (size_t p = 0; p < parameters.size(); ++p)
-      TORCH_CHECK(parameters[p].eq(static_cast<double>(owners[p])).all().item<bool>(), "parameter ", p);
+    const std::vector<Part> parts = {{0, 0, 35, 1}, {1, 0, 3, 1}, {2, 0, 96, 0}, {2, 96, 160, 2}, {3, 0, 1, 1}};
+    GradientSum sum(all, parameters, {6, all->rank() * 2, 2}, /*exact=*/true, parts);
+    sum([&](int64_t i) { add_gradients(parameters, i); });
+    const Tensor mine = sum.stepped()[2];
+    if (all->rank() == 1) {
+      TORCH_CHECK(!mine.defined() && sum.stepped()[0].is_same(parameters[0]));
+      TORCH_CHECK(parameters[0].grad().equal(expected[0]) && parameters[3].grad().equal(expected[3]));
+    } else {
+      const Part& part = parts[all->rank() == 0 ? 2 : 3];
+      TORCH_CHECK(mine.grad().equal(part.of(expected[2])));
+      TORCH_CHECK(mine.is_leaf() && mine.const_data_ptr() == part.of(parameters[2]).const_data_ptr());
+    }
+    TORCH_CHECK(!parameters[2].grad().defined());
   });
 }
 
@@ -147,7 +163,9 @@ TEST(GradientSum, BucketsLeaveDuringTheLastBackwardPass) {
     alone([&](int64_t i) { one.backward(i); });
     Threads::run(2, [&](const std::shared_ptr<Communicator>& all) {
       Chain chain;
-      GradientSum sum(all, chain.parameters, {4, all->rank() * 2, 2}, /*exact=*/true, owners, /*bucket_elements=*/64);
+      GradientSum sum(all, chain.parameters, {4, all->rank() * 2, 2}, /*exact=*/true,
+                      whole_parts(chain.parameters, owners),
+                      /*bucket_elements=*/64);
       TORCH_CHECK(sum.buckets() == 3);
       std::vector<int64_t> sent;
       chain.between = [&] { sent.push_back(all->bytes_sent()); };

@@ -322,9 +322,12 @@ TEST(Mixed, OfSeveralProcessesStepsItsOwnParametersOnly) {
   const auto rules = default_rules(PrismOptions(0.1).weight_decay(0.1), AdamWOptions(0.05));
   Mixed one(whole, rules);
   std::vector<std::unique_ptr<Mixed>> owners;  // the second has matrices only, the third has nothing
-  for (const auto& here : std::vector<std::vector<bool>>{
-           {true, true, true, false}, {false, false, false, true}, {false, false, false, false}})
+  for (const auto& flags : std::vector<std::vector<bool>>{
+           {true, true, true, false}, {false, false, false, true}, {false, false, false, false}}) {
+    std::vector<Tensor> here;
+    for (size_t p = 0; p < flags.size(); ++p) here.push_back(flags[p] ? shared[p].second : Tensor());
     owners.push_back(std::make_unique<Mixed>(shared, rules, here));
+  }
   for (int64_t t = 1; t <= 3; ++t) {
     set_gradients(whole, t);
     set_gradients(shared, t);
@@ -337,6 +340,29 @@ TEST(Mixed, OfSeveralProcessesStepsItsOwnParametersOnly) {
     EXPECT_EQ(owner->routing().lines().size(), 4);
   }
   EXPECT_EQ(owners[1]->names(), (std::vector<std::vector<std::string>>{{"w2"}, {}}));
+}
+
+TEST(Mixed, StepsPartsOfTheMemoryOfAParameterBitForBit) {
+  const auto make = [] { return NamedTensors{{"embed.weight", parameter(random({300, 48}, 1).to(torch::kFloat32))}}; };
+  const auto whole = make(), shared = make();
+  const auto rules = default_rules(PrismOptions(0.1), AdamWOptions(0.05).weight_decay(0.1));
+  Mixed one(whole, rules);
+  std::vector<Tensor> parts;
+  std::vector<std::unique_ptr<Mixed>> owners;
+  for (const auto& [begin, size] : std::vector<std::pair<int64_t, int64_t>>{{0, 1024}, {1024, 8192}, {9216, 5184}}) {
+    parts.push_back(shared[0].second.detach().view(-1).narrow(0, begin, size));
+    owners.push_back(std::make_unique<Mixed>(shared, rules, std::vector<Tensor>{parts.back()}));
+  }
+  for (int64_t t = 1; t <= 3; ++t) {
+    const Tensor G = random({300, 48}, static_cast<uint64_t>(10 + t)).to(torch::kFloat32);
+    whole[0].second.mutable_grad() = G;
+    one.step();
+    for (size_t i = 0; i < parts.size(); ++i) {
+      parts[i].mutable_grad() = G.view(-1).narrow(0, parts[i].storage_offset(), parts[i].numel());
+      owners[i]->step();
+    }
+  }
+  EXPECT_TRUE(shared[0].second.equal(whole[0].second));
 }
 
 TEST(Mixed, GivesAdamWTheBetasOfLanguageModelsUnlessTheyAreSet) {

@@ -107,19 +107,23 @@ TEST(ClipGradNorm, ScalesNothingByANonFiniteNorm) {
   }
 }
 
-TEST(ClipGradNorm, AddsTheNormsOfGradientsThatOtherProcessesHave) {
-  const auto make = [] {
-    std::vector<Tensor> list = {parameter(random({5, 3}, 1)), parameter(random({7}, 2))};
-    for (size_t p = 0; p < list.size(); ++p) list[p].mutable_grad() = random(list[p].sizes().vec(), 3 + p);
-    return list;
-  };
-  const auto whole = make(), part = make(), none = make();
-  const Tensor other = torch::linalg_vector_norm(part[1].grad());
-  part[1].mutable_grad() = none[0].mutable_grad() = none[1].mutable_grad() = Tensor();
-  const Tensor norm = clip_grad_norm(whole, 0.1);
-  EXPECT_CLOSE(clip_grad_norm(part, 0.1, [&](Tensor& norms) { norms[1] += other; }), norm, 1e-12);
-  EXPECT_CLOSE(part[0].grad(), whole[0].grad(), 1e-12);
-  EXPECT_EQ(clip_grad_norm(none, 0.1, [&](Tensor& norms) { norms[0] += 3, norms[1] += 4; }).item<double>(), 5);
+TEST(ClipGradNorm, OfPiecesIsThatOfTheGradients) {
+  const auto make = [] { return std::vector<Tensor>{random({5, 3}, 1), random({7}, 2)}; };
+  auto whole = make(), pieces = make(), here = make();
+  std::vector<Tensor> parameters = {parameter(torch::zeros({5, 3})), parameter(torch::zeros({7}))};
+  for (size_t p = 0; p < whole.size(); ++p) parameters[p].mutable_grad() = whole[p];
+  const Tensor norm = clip_grad_norm(parameters, 0.1);
+  const Tensor second = pieces[1];
+  pieces = {pieces[0], second.narrow(0, 0, 4), second.narrow(0, 4, 3)};
+  EXPECT_CLOSE(clip_pieces(pieces, 0.1, torch::kCPU), norm, 1e-12);
+  EXPECT_CLOSE(pieces[0], whole[0], 1e-12);
+  EXPECT_CLOSE(second, whole[1], 1e-12);
+  // Others have the second gradient, or both.
+  const Tensor other = torch::linalg_vector_norm(here[1]);
+  EXPECT_CLOSE(clip_pieces({here[0], {}}, 0.1, torch::kCPU, [&](Tensor& norms) { norms[1] += other; }), norm, 1e-12);
+  EXPECT_CLOSE(here[0], whole[0], 1e-12);
+  const auto both = [&](Tensor& norms) { norms[0] += 3, norms[1] += 4; };
+  EXPECT_EQ(clip_pieces({{}, {}}, 0.1, torch::kCPU, both).item<double>(), 5);
 }
 
 TEST(ClipGradNorm, OfNoGradientIsZero) {

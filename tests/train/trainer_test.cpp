@@ -10,7 +10,9 @@
 
 #include "prism/optim/spectral.h"
 #include "prism/train/checkpoint.h"
+#include "prism/train/processes.h"
 #include "prism/train/run.h"
+#include "tests/dist/threads.h"
 #include "tests/train/helpers.h"
 #include "tests/train/weights.h"
 
@@ -35,6 +37,24 @@ class TrainerTest : public testing::Test {
   SmallRun small_;
   train::Dataset dataset_ = small_.dataset();
 };
+
+TEST_F(TrainerTest, SharesMatricesAsAWholeAndCutsEmbeddingsIntoRanges) {
+  const auto config = completed(small_.config(), dataset_);
+  const model::Qwen2 model(train::model_config(config, dataset_.tokenizer.size()), 1);
+  dist::Threads::run(4, [&](const std::shared_ptr<dist::Communicator>& all) {
+    std::vector<int64_t> elements(model.named_parameters().size(), 0), count(elements.size(), 0);
+    for (const auto& part : train::parts(config, model.named_parameters(), *all)) {
+      TORCH_CHECK(part.begin == elements[part.parameter] && part.owner < 4);
+      elements[part.parameter] += part.size;
+      ++count[part.parameter];
+    }
+    for (size_t p = 0; p < elements.size(); ++p) {
+      const auto& [name, tensor] = model.named_parameters()[p];
+      TORCH_CHECK(elements[p] == tensor.numel(), name);
+      TORCH_CHECK(count[p] == (name.find("embed") != std::string::npos ? 4 : 1), name, ": ", count[p]);
+    }
+  });
+}
 
 TEST_F(TrainerTest, FollowsTheScheduleForBothRates) {
   auto trainer =
