@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -24,6 +25,9 @@ struct StepRequest {
   Tensor apply = {};       // a boolean on any device: false cancels the step and counts it as skipped. Undefined: true
   Tensor found_inf = {};   // a number: anything but 0 cancels the step
   Tensor grad_scale = {};  // gradients are divided by it; undefined: 1
+  // Called for each parameter with a gradient once its new weights are written, or launched on a GPU, before the step goes
+  // on with others. Not called for parameters with a layout.
+  std::function<void(const Tensor& parameter)> written = {};
 };
 
 // The scalars of a group's step.
@@ -154,7 +158,8 @@ class Engine {
   std::pair<bool, Tensor> guard(const Gradients& gradients, const StepRequest& request);
   void check_capture(const Gradients& gradients) const;
   void check_parameters() const;
-  void step_group(Group& group, const std::vector<Tensor>& gradients, const StepInputs& inputs);
+  void step_group(Group& group, const std::vector<Tensor>& gradients, const StepInputs& inputs,
+                  const std::function<void(const Tensor&)>& written);
 
   std::vector<Group> groups_;
   std::shared_ptr<Exchange> everyone_;

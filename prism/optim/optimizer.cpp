@@ -110,9 +110,9 @@ Tensor Optimizer::step(LossClosure closure) {
   return loss;
 }
 
-void Optimizer::step_if(const Tensor& apply) {
+void Optimizer::step_if(const Tensor& apply, const std::function<void(const Tensor&)>& written) {
   make_state();
-  engine_.step({.apply = apply});
+  engine_.step({.apply = apply, .written = written});
 }
 
 void Optimizer::write_scalars() {

@@ -4,6 +4,7 @@
 #include <torch/ordered_dict.h>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -42,8 +43,8 @@ class Optimizer : public torch::optim::Optimizer {
   Tensor step(LossClosure closure = nullptr) override;
 
   // Takes a step if `apply`, a boolean on any device, is true; otherwise only skipped() changes. Does not wait for a
-  // flag on a GPU.
-  void step_if(const Tensor& apply);
+  // flag on a GPU. Calls `written` as StepRequest says.
+  void step_if(const Tensor& apply, const std::function<void(const Tensor&)>& written = {});
 
   // Adds parameters with their own options. The second form is torch's. It hides the inherited one, because torch 2.13
   // replaces options of types it does not know by the defaults: if the group has options, call it on a prism type, not

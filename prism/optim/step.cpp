@@ -41,14 +41,15 @@ void Engine::step(const StepRequest& request) {
   write_scalars();
   const auto [goes_on, apply] = guard(gradients, request);
   if (!goes_on) return;
-  for (size_t g = 0; g < groups_.size(); ++g) {
+  for (size_t g = groups_.size(); g-- > 0;) {  // those of matrices last: the weights of the others travel meanwhile
     Group& group = groups_[g];
     const Tensor& lr = group.lr.value();
     step_group(group, gradients[g],
                {.lr = lr.defined() ? lr : at::scalar_tensor(group.options->lr(), at::kDouble),
                 .apply = apply,
                 .grad_scale = request.grad_scale,
-                .gamma = group.gamma.value()});
+                .gamma = group.gamma.value()},
+               request.written);
   }
 }
 
@@ -357,14 +358,28 @@ void step_bucket(const Options& options, Bucket& bucket, const std::vector<Tenso
 
 // ---- the buckets of a group
 
-void Engine::step_group(Group& group, const std::vector<Tensor>& gradients, const StepInputs& inputs) {
+void Engine::step_group(Group& group, const std::vector<Tensor>& gradients, const StepInputs& inputs,
+                        const std::function<void(const Tensor&)>& written) {
   const Options& options = *group.options;
+  std::vector<int64_t> unwritten(group.parameters.size(), 0);  // entries of each parameter
+  for (const auto& bucket : group.buckets) {
+    for (const auto& entry : bucket.entries) ++unwritten[entry.parameter];
+  }
+  const auto done = [&](const Bucket& bucket) {
+    for (const auto& [parameter, part, first, owner] : bucket.entries) {
+      if (--unwritten[parameter] == 0 && written && gradients[parameter].defined())
+        written(group.parameters[parameter]);
+    }
+  };
   const CudaStep kernels(options, group.buckets, group.parameters, gradients, inputs);
   kernels.run([&](size_t bytes, at::Device device) {
     if (!scratch_.defined() || scratch_.device() != device || scratch_.numel() < static_cast<int64_t>(bytes))
       scratch_ = at::empty({static_cast<int64_t>(bytes)}, at::TensorOptions().dtype(at::kByte).device(device));
     return scratch_.mutable_data_ptr();
   });
+  for (size_t b = 0; b < group.buckets.size(); ++b) {
+    if (kernels.takes(b)) done(group.buckets[b]);
+  }
   std::vector<std::unique_ptr<BucketStep>> exchanged;
   for (size_t b = 0; b < group.buckets.size(); ++b) {
     if (kernels.takes(b)) continue;
@@ -375,12 +390,14 @@ void Engine::step_group(Group& group, const std::vector<Tensor>& gradients, cons
                 at::IntArrayRef(bucket.shape), " and type ", bucket.type, " do not meet this");
     const auto here = [&](const Tensor& value) { return value.defined() ? value.to(bucket.device) : value; };
     const StepInputs own{.lr = inputs.lr, .apply = here(inputs.apply), .grad_scale = here(inputs.grad_scale)};
-    if (step_on_host(options, bucket, group.parameters, gradients, own)) continue;
-    if (!bucket.layout) {
-      step_bucket(options, bucket, group.parameters, gradients, own);
-    } else if (has_gradient(bucket, gradients)) {
-      exchanged.push_back(std::make_unique<BucketStep>(options, bucket, group.parameters, gradients, own));
+    if (bucket.layout) {
+      if (has_gradient(bucket, gradients))
+        exchanged.push_back(std::make_unique<BucketStep>(options, bucket, group.parameters, gradients, own));
+      continue;
     }
+    if (!step_on_host(options, bucket, group.parameters, gradients, own))
+      step_bucket(options, bucket, group.parameters, gradients, own);
+    done(bucket);
   }
   // While the operands of one bucket travel, the one before is shaped, and the update of the one before that travels.
   for (size_t b = 0; b < exchanged.size() + 2; ++b) {

@@ -145,7 +145,8 @@ void Stepper::work() {
   own.copy_(at::stack({loss[0], clip(), loss[1]}));
   if (norms_) norms_->before();
   graph_->mark(StepGraph::kBefore);
-  optimizer_.step_if(at::isfinite(own).all());
+  const auto written = [&](const Tensor& stepped) { weights_->written(stepped); };
+  optimizer_.step_if(at::isfinite(own).all(), weights_ ? written : std::function<void(const Tensor&)>());
   graph_->mark(StepGraph::kAfter);
   if (norms_) results_.narrow(0, kOwnResults, norms_->size()).copy_(norms_->after());
   if (weights_) weights_->finish();

@@ -365,6 +365,27 @@ TEST(Mixed, StepsPartsOfTheMemoryOfAParameterBitForBit) {
   EXPECT_TRUE(shared[0].second.equal(whole[0].second));
 }
 
+TEST(Mixed, ReportsEachParameterOnceItsWeightsAreWritten) {
+  const NamedTensors all = {{"embed.weight", parameter(random({9, 6}, 1))},
+                            {"w1", parameter(random({6, 6}, 2))},
+                            {"unused", parameter(random({6, 6}, 5))},
+                            {"b1", parameter(random({6}, 3))},
+                            {"w2", parameter(random({6, 4}, 4))}};
+  Mixed optimizer(all, PrismOptions(0.1), AdamWOptions(0.05));
+  set_gradients(all, 1);
+  const auto before = copy_of(all);
+  const_cast<Tensor&>(all[2].second).mutable_grad() = Tensor();
+  std::vector<std::string> written;
+  optimizer.step_if(torch::ones({}, torch::kBool), [&](const Tensor& stepped) {
+    for (size_t p = 0; p < all.size(); ++p) {
+      if (!all[p].second.is_same(stepped)) continue;
+      written.push_back(all[p].first);
+      EXPECT_FALSE(stepped.equal(before[p].second)) << all[p].first;
+    }
+  });
+  EXPECT_EQ(written, (std::vector<std::string>{"embed.weight", "b1", "w1", "w2"}));  // matrices last
+}
+
 TEST(Mixed, GivesAdamWTheBetasOfLanguageModelsUnlessTheyAreSet) {
   using Betas = std::pair<double, double>;
   const auto parameters = model({{"embed.weight", {8, 4}}, {"layer.weight", {4, 4}}});
