@@ -571,6 +571,16 @@ def a_real_backward_pass_trains(folder):
         losses.append(loss.item())
     assert losses[-1] < 0.5 * losses[0]
     assert all(p.grad is None and p._local_tensor.grad is None for p in model.parameters())
+    torch.manual_seed(0)
+    one = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 4))  # one process with the whole batch
+    optimizer = prism_optim.Mixed(one, lr=0.05, aux_lr=0.01)
+    for step in range(20):
+        for _ in range(2 if step >= 10 else 1):
+            ((one(x) - y).square().sum() / 32).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    for p, expected in zip(model.parameters(), one.parameters(), strict=True):
+        torch.testing.assert_close(whole(p.detach()), expected.detach(), rtol=1e-3, atol=1e-4)
 
 
 LOADED_BY = {2: 4, 3: 2}  # size of the world that loads: size of the world that saved
