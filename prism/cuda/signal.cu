@@ -120,14 +120,60 @@ __device__ Measure diagonal_of(const float* C, int n) {
   return merged(mine);
 }
 
+// The sums over the blocks of one matrix. Valid in thread 0.
+__device__ Measure sums_of(const SignalLaunch& launch, int index) {
+  if (launch.sums != nullptr) {
+    const double* sums = launch.sums + index * kSums;
+    return {static_cast<float>(sums[0]), static_cast<float>(sums[1]), sums[2], sums[3]};
+  }
+  const int last = index + 1 < launch.count ? launch.matrices[index + 1].first_block : launch.blocks;
+  Measure mine{0, 0, 0, 0};
+  for (int b = launch.matrices[index].first_block + threadIdx.x; b < last; b += kThreads)
+    merge(mine, launch.measures[b]);
+  return merged(mine);
+}
+
+__global__ void __launch_bounds__(kThreads) sums_kernel(const __grid_constant__ SignalLaunch launch, double* sums) {
+  const Measure total = sums_of(launch, blockIdx.x);
+  if (threadIdx.x != 0) return;
+  sums += blockIdx.x * kSums;
+  sums[0] = total.T_largest;
+  sums[1] = total.D_largest;
+  sums[2] = total.T_squares;
+  sums[3] = total.D_squares;
+}
+
+// The powers of two of the operands; that of D includes γ where it is not averaged, and is 0 between refreshes.
+struct OperandFactors {
+  double T, D;
+};
+
+__device__ OperandFactors operand_factors(const SignalLaunch& launch, const SignalMatrix& matrix, const Measure& sums,
+                                          double gamma) {
+  if (launch.averaged) {
+    const bool is_due = fmod(static_cast<double>(*matrix.step) - 1, launch.covariance_every) == 0;
+    return {operand_power(sums.T_largest), is_due ? operand_power(sums.D_largest) : 0};
+  }
+  if (!launch.noisy) return {operand_power(sums.T_largest), 0};
+  const double power = operand_power(fmax(static_cast<double>(sums.T_largest), gamma * sums.D_largest));
+  return {power, fmin(gamma * power, 1e38)};
+}
+
+__global__ void operand_factor_kernel(const __grid_constant__ SignalLaunch launch) {
+  const int index = threadIdx.x;
+  if (index >= launch.count) return;
+  const SignalMatrix& matrix = launch.matrices[index];
+  const double gamma = launch.noisy ? gamma_of(launch, matrix) : 0;
+  const OperandFactors powers = operand_factors(launch, matrix, sums_of(launch, index), gamma);
+  launch.factors.T[index] = static_cast<float>(powers.T);
+  launch.factors.D[index] = static_cast<float>(powers.D);
+}
+
 // Computes the factors of one matrix from the sums over its blocks.
 __global__ void __launch_bounds__(kThreads) factor_kernel(const __grid_constant__ SignalLaunch launch) {
   const int index = blockIdx.x;
   const SignalMatrix& matrix = launch.matrices[index];
-  const int last = index + 1 < launch.count ? launch.matrices[index + 1].first_block : launch.blocks;
-  Measure mine{0, 0, 0, 0};
-  for (int b = matrix.first_block + threadIdx.x; b < last; b += kThreads) merge(mine, launch.measures[b]);
-  const Measure sums = merged(mine);
+  const Measure sums = sums_of(launch, index);
   Measure diagonal{0, 0, 0, 0};
   if (launch.averaged) {
     __syncthreads();
@@ -137,32 +183,29 @@ __global__ void __launch_bounds__(kThreads) factor_kernel(const __grid_constant_
 
   const SignalFactors& factors = launch.factors;
   const double gamma = launch.noisy ? gamma_of(launch, matrix) : 0;
+  const auto [T_power, D_power] = operand_factors(launch, matrix, sums, gamma);
   double trace = sums.T_squares;  // of TᵀT + γ²·…
-  double T_power = operand_power(sums.T_largest);
-  if (launch.averaged) {  // prism/linalg/sketch.h: Ĉ = scale²·C
+  if (launch.averaged) {          // prism/linalg/sketch.h: Ĉ = scale²·C
     const double every = launch.covariance_every, step = *matrix.step, old = *matrix.C_scale;
     const bool is_due = fmod(step - 1, every) == 0;
     const double kept = is_due ? pow(launch.covariance_beta, every) : 1;  // Ĉ ← kept·Ĉ + (1 − kept)·DᵀD
     const double content = old * sqrt(static_cast<double>(diagonal.T_largest));
     const double scale = is_due ? nearest_power(fmax(content, static_cast<double>(sums.D_largest))) : old;
     const double shrink = !is_due ? 1 : content > 0 ? kept * (old / scale) * (old / scale) : 0;
-    const double D_power = is_due ? operand_power(sums.D_largest) : 0;
     const double covered = ceil(step / every) * every;
     const double mean = 1 / (1 - pow(launch.covariance_beta, covered));
     const double C_trace = (shrink * diagonal.T_squares * scale * scale + (1 - kept) * sums.D_squares) * mean;
     trace += gamma * gamma * C_trace;
-    factors.D[index] = static_cast<float>(D_power);
     factors.mean_alpha[index] = is_due ? static_cast<float>((1 - kept) / (D_power * D_power * scale * scale)) : 0;
     factors.mean_beta[index] = static_cast<float>(shrink);
     factors.gram_beta[index] = trace > 0 ? static_cast<float>(gamma * gamma * mean * scale * scale / trace) : 0;
     if (applies(launch.apply)) *matrix.C_scale = static_cast<float>(scale);
   } else if (launch.noisy) {
-    T_power = operand_power(fmax(static_cast<double>(sums.T_largest), gamma * sums.D_largest));
     trace += gamma * gamma * sums.D_squares;
-    factors.D[index] = static_cast<float>(fmin(gamma * T_power, 1e38));
   }
   trace *= 1 + launch.damping;
   factors.T[index] = static_cast<float>(T_power);
+  factors.D[index] = static_cast<float>(D_power);
   factors.gram_alpha[index] = trace > 0 ? static_cast<float>(1 / (trace * T_power * T_power)) : 0;
   factors.update[index] = trace > 0 ? static_cast<float>(1 / (sqrt(trace) * T_power)) : 0;
 }
@@ -242,6 +285,20 @@ struct AdvanceKernel {
 cudaError_t launch_measure(const SignalLaunch& launch, cudaStream_t stream) {
   for_type<MeasureKernel>(launch.gradient)<<<launch.blocks, kThreads, 0, stream>>>(launch);
   factor_kernel<<<launch.count, kThreads, 0, stream>>>(launch);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_sums(const SignalLaunch& launch, double* sums, cudaStream_t stream) {
+  for_type<MeasureKernel>(launch.gradient)<<<launch.blocks, kThreads, 0, stream>>>(launch);
+  sums_kernel<<<launch.count, kThreads, 0, stream>>>(launch, sums);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_factors(const SignalLaunch& launch, bool operands_only, cudaStream_t stream) {
+  if (operands_only)
+    operand_factor_kernel<<<1, kMaxMatrices, 0, stream>>>(launch);
+  else
+    factor_kernel<<<launch.count, kThreads, 0, stream>>>(launch);
   return cudaGetLastError();
 }
 

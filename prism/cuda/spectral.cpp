@@ -290,9 +290,26 @@ class ChunkStep {
     then([&] { return launch_advance(signal_, stream_); });
   }
 
+  // Takes operands of whole matrices that other processes formed, (B, m, n) without gaps, in place of operands(). `sums`
+  // are the measures of the matrices. D may be null between refreshes of an average.
+  void receive(const __half* T, const __half* D, const double* sums) {
+    signal_.sums = sums + chunk_.front().first * kSums;
+    then([&] { return launch_factors(signal_, /*operands_only=*/false, stream_); });
+    for (size_t s = 0; s < chunk_.size(); ++s) {
+      const auto& stack = *chunk_[s].stack;
+      for (size_t i = 0; i < chunk_[s].count; ++i) {
+        const auto offset = static_cast<int64_t>(chunk_[s].first + i) * stack.m * stack.n;
+        const auto place = static_cast<int64_t>(i) * operand_stride(stack);
+        copy_rows(layout_.T[s] + place, T + offset, stack);
+        if (D != nullptr) copy_rows(layout_.D[s] + place, D + offset, stack);
+      }
+    }
+    refreshes_ = D != nullptr;
+  }
+
   // The Gram matrix R of the operands, and its inverse root Q.
   void shape() {
-    if (rule_.averaged) multiply(mean_products(chunk_, layout_), covariances_);
+    if (rule_.averaged && refreshes_) multiply(mean_products(chunk_, layout_), covariances_);
     multiply(gram_products(rule_, chunk_, layout_, iteration_), covariances_);
     if (rule_.by_norm) then([&] { return launch_norm(norm_launch(rule_, chunk_, layout_, iteration_), stream_); });
     for (const auto& product : iteration_.products) multiply(iteration_products(rule_, product, layout_), covariances_);
@@ -311,6 +328,13 @@ class ChunkStep {
   void then(Launch&& launch) {
     if (error_ == cudaSuccess) error_ = launch();
   }
+  void copy_rows(__half* target, const __half* source, const MatrixStack& stack) {
+    const auto bytes = [](int64_t elements) { return static_cast<size_t>(elements) * sizeof(__half); };
+    then([&] {
+      return cudaMemcpy2DAsync(target, bytes(pitch_of(stack.n)), source, bytes(stack.n), bytes(stack.n),
+                               static_cast<size_t>(stack.m), cudaMemcpyDeviceToDevice, stream_);
+    });
+  }
   void multiply(const std::vector<Product>& products, const Pointers& pointers) {
     then([&] { return launch_products(products, pointers, rates_, device_, stream_); });
   }
@@ -324,10 +348,110 @@ class ChunkStep {
   Pointers covariances_;
   int device_;
   cudaStream_t stream_;
+  bool refreshes_ = true;  // the average covariance
   cudaError_t error_ = cudaSuccess;
 };
 
+// Parts of matrices, at most kMaxMatrices of them from `first` on: each as one row, since the work on them is elementwise.
+SignalLaunch part_launch(const SpectralRule& rule, const MatrixStack& parts, size_t first) {
+  SignalLaunch launch{.count = static_cast<int>(std::min<size_t>(parts.G.size() - first, kMaxMatrices)),
+                      .blocks = 0,
+                      .gradient = parts.gradient,
+                      .momentum = static_cast<float>(rule.momentum),
+                      .nesterov = rule.nesterov,
+                      .bias_correction = rule.bias_correction,
+                      .noisy = rule.noisy,
+                      .averaged = rule.averaged,
+                      .maximize = false,
+                      .covariance_beta = rule.covariance_beta,
+                      .covariance_every = static_cast<double>(rule.covariance_every),
+                      .damping = rule.damping,
+                      .gamma = rule.gamma,
+                      .apply = nullptr,
+                      .grad_scale = nullptr,
+                      .measures = nullptr,
+                      .factors = {}};
+  const int elements = static_cast<int>(parts.m * parts.n);
+  for (int i = 0; i < launch.count; ++i) {
+    const size_t b = first + static_cast<size_t>(i);
+    launch.matrices[i] = {.G = parts.G[b],
+                          .M = parts.M[b],
+                          .T = nullptr,
+                          .D = nullptr,
+                          .step = at_or_null(parts.step, b),
+                          .gamma_factor = at_or_null(parts.gamma_factor, b),
+                          .C = nullptr,
+                          .C_scale = nullptr,
+                          .m = 1,
+                          .n = elements,
+                          .pitch = elements,
+                          .k = 0,
+                          .first_block = launch.blocks,
+                          .gamma_scale = static_cast<float>(parts.gamma_scale)};
+    launch.blocks += signal_blocks(parts);
+  }
+  return launch;
+}
+
 }  // namespace
+
+int measure_parts(const SpectralRule& rule, const MatrixStack& parts, double* sums, const Allocate& allocate,
+                  void* stream) {
+  const size_t most = std::min<size_t>(parts.G.size(), kMaxMatrices);
+  auto* measures = static_cast<Measure*>(allocate(most * static_cast<size_t>(signal_blocks(parts)) * sizeof(Measure)));
+  cudaError_t error = cudaSuccess;
+  for (size_t first = 0; first < parts.G.size() && error == cudaSuccess; first += kMaxMatrices) {
+    SignalLaunch launch = part_launch(rule, parts, first);
+    launch.measures = measures;
+    error = launch_sums(launch, sums + first * kSums, static_cast<cudaStream_t>(stream));
+  }
+  return error;
+}
+
+int form_operands(const SpectralRule& rule, const MatrixStack& parts, const double* sums, void* T, void* D,
+                  const Allocate& allocate, void* stream) {
+  auto* factors = static_cast<float*>(allocate(2 * kMaxMatrices * sizeof(float)));
+  const int64_t elements = parts.m * parts.n;
+  auto* cuda_stream = static_cast<cudaStream_t>(stream);
+  cudaError_t error = cudaSuccess;
+  for (size_t first = 0; first < parts.G.size() && error == cudaSuccess; first += kMaxMatrices) {
+    SignalLaunch launch = part_launch(rule, parts, first);
+    launch.sums = sums + first * kSums;
+    launch.factors.T = factors;
+    launch.factors.D = factors + kMaxMatrices;
+    for (int i = 0; i < launch.count; ++i) {
+      const int64_t offset = (static_cast<int64_t>(first) + i) * elements;
+      launch.matrices[i].T = static_cast<__half*>(T) + offset;
+      if (D != nullptr) launch.matrices[i].D = static_cast<__half*>(D) + offset;
+    }
+    error = launch_factors(launch, /*operands_only=*/true, cuda_stream);
+    if (error == cudaSuccess) error = launch_advance(launch, cuda_stream);
+  }
+  return error;
+}
+
+int shape_operands(const SpectralRule& rule, const MatrixStack& stack, const double* sums, const void* T, const void* D,
+                   const Allocate& allocate, int device, void* stream) {
+  // The update is written as W ← W − lr·scale·O, from W = 0 with the rate −1.
+  const StepScalars scalars{.lr = {.value = -1}};
+  int processors = 0;
+  cudaError_t error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  if (error != cudaSuccess) return error;
+  const std::vector<MatrixStack> stacks = {stack};
+  const auto chunks = make_chunks(stacks, processors);
+  int64_t bytes = 0;
+  for (const auto& chunk : chunks) bytes = std::max(bytes, Layout(chunk, rule, nullptr).bytes);
+  void* scratch = allocate(static_cast<size_t>(bytes));
+  for (const auto& chunk : chunks) {
+    if (error != cudaSuccess) break;
+    ChunkStep step(rule, scalars, chunk, scratch, device, static_cast<cudaStream_t>(stream));
+    step.receive(static_cast<const __half*>(T), static_cast<const __half*>(D), sums);
+    step.shape();
+    step.write();
+    error = step.error();
+  }
+  return error;
+}
 
 int spectral_step(const SpectralRule& rule, const StepScalars& scalars, const std::vector<MatrixStack>& stacks,
                   const Allocate& allocate, int device, void* stream) {

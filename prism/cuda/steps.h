@@ -94,6 +94,26 @@ using Allocate = std::function<void*(size_t bytes)>;
 int spectral_step(const SpectralRule& rule, const StepScalars& scalars, const std::vector<MatrixStack>& stacks,
                   const Allocate& allocate, int device, void* stream);
 
+// The stages of a spectral step of matrices that several processes share. Each process measures its parts; all agree on
+// the measures of the whole matrices; each process forms the operands of its parts, which travel to the owner; the owner
+// shapes whole matrices, and its updates travel back. Return a cudaError_t.
+//
+// The measures of a matrix or a part: the largest |T| and |D|, and the sums of T² and D². `parts` holds parts of m·n
+// elements of B matrices, float32; step counters include this step.
+inline constexpr int kSums = 4;
+int measure_parts(const SpectralRule& rule, const MatrixStack& parts, double* sums, const Allocate& allocate,
+                  void* stream);
+
+// Writes M ← βM + (1−β)G, and T and D of each part in fp16, one after the other; `sums` are those of the whole matrices.
+// Without D (null), this step must not need it.
+int form_operands(const SpectralRule& rule, const MatrixStack& parts, const double* sums, void* T, void* D,
+                  const Allocate& allocate, void* stream);
+
+// Shapes whole matrices from operands T and D (B, m, n) and adds the updates, scale·O, to stack.W, float32. Gradients,
+// momenta and masters are not used. Without D (null), averaged covariances are not refreshed.
+int shape_operands(const SpectralRule& rule, const MatrixStack& stack, const double* sums, const void* T, const void* D,
+                   const Allocate& allocate, int device, void* stream);
+
 // A parameter with an elementwise rule; state fields in the order of the rule.
 struct Vector {
   int64_t size = 0;

@@ -21,6 +21,22 @@ int spectral_step(const SpectralRule& /*rule*/, const StepScalars& /*scalars*/,
   return kNotSupported;
 }
 
+int measure_parts(const SpectralRule& /*rule*/, const MatrixStack& /*parts*/, double* /*sums*/,
+                  const Allocate& /*allocate*/, void* /*stream*/) {
+  return kNotSupported;
+}
+
+int form_operands(const SpectralRule& /*rule*/, const MatrixStack& /*parts*/, const double* /*sums*/, void* /*T*/,
+                  void* /*D*/, const Allocate& /*allocate*/, void* /*stream*/) {
+  return kNotSupported;
+}
+
+int shape_operands(const SpectralRule& /*rule*/, const MatrixStack& /*stack*/, const double* /*sums*/,
+                   const void* /*T*/, const void* /*D*/, const Allocate& /*allocate*/, int /*device*/,
+                   void* /*stream*/) {
+  return kNotSupported;
+}
+
 int elementwise_step(const ElementwiseRule& /*rule*/, const StepScalars& /*scalars*/,
                      const std::vector<Vector>& /*vectors*/, int /*device*/, void* /*stream*/) {
   return kNotSupported;

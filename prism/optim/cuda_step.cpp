@@ -1,5 +1,10 @@
 #include "prism/optim/cuda_step.h"
 
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -191,6 +196,153 @@ void CudaStep::run(const Allocate& allocate) const {
     check(cuda::elementwise_step(std::get<ElementwiseKernel>(*work.rule).rule, work.scalars, work.vectors,
                                  work.device.index(), stream));
   }
+}
+
+// ---- matrices that several processes share
+
+namespace {
+
+// The rule for the kernels, if they shape the bucket's matrices.
+std::unique_ptr<KernelRule> shared_rule(const Options& options, const Bucket& bucket) {
+  if (!bucket.layout || !bucket.device.is_cuda() || !real_of(bucket.type) || !cuda::available(bucket.device.index()) ||
+      compute_type(options, bucket.type) != at::kFloat)
+    return nullptr;
+  auto rule = options.kernel_rule();
+  const auto* spectral = rule ? std::get_if<SpectralKernel>(rule.get()) : nullptr;
+  const auto shape = whole_shape(options, bucket);
+  if (spectral == nullptr || c10::multiply_integers(shape) == 0 ||
+      !form_of(spectral->rule, spectral->side, shape[shape.size() - 2], shape.back()))
+    return nullptr;
+  // Of stacked matrices each process must have a part of every one.
+  for (size_t d = 0; d + 2 < shape.size(); ++d) {
+    if (bucket.layout->is_cut(d)) return nullptr;
+  }
+  return rule;
+}
+
+}  // namespace
+
+struct SharedCudaStep::Work {
+  const Bucket& bucket;
+  std::unique_ptr<KernelRule> rule;
+  std::vector<int64_t> shape;  // of a whole entry
+  int64_t matrices;            // of an entry
+  Tensor sums;                 // (B, matrices, kSums), of whole matrices
+  Tensor gamma;                // (B); undefined if γ is constant
+
+  const SpectralKernel& kernel() const { return std::get<SpectralKernel>(*rule); }
+  int64_t m() const { return shape[shape.size() - 2]; }
+  int64_t n() const { return shape.back(); }
+
+  // Fills in the pointers to step counters and factors of γ.
+  void add_scalars(cuda::MatrixStack& stack, const Tensor& step, const Tensor& factors) const {
+    for (size_t i = 0; i < stack.G.size(); ++i) {
+      const auto entry = static_cast<int64_t>(i) / matrices;
+      if (step.defined()) stack.step.push_back(floats(step, entry));
+      if (factors.defined()) stack.gamma_factor.push_back(floats(factors, entry));
+    }
+  }
+
+  // Returns memory that `keep` keeps alive.
+  cuda::Allocate allocate(std::vector<Tensor>& keep) const {
+    return [&keep, device = bucket.device](size_t bytes) {
+      const auto options = at::TensorOptions().dtype(at::kByte).device(device);
+      return keep.emplace_back(at::empty({static_cast<int64_t>(bytes)}, options)).mutable_data_ptr();
+    };
+  }
+};
+
+bool kernels_shape(const Options& options, const Bucket& bucket) { return shared_rule(options, bucket) != nullptr; }
+
+SharedCudaStep::SharedCudaStep(const Options& options, const Bucket& bucket) {
+  const auto shape = whole_shape(options, bucket);
+  work_ = std::make_unique<Work>(Work{bucket,
+                                      shared_rule(options, bucket),
+                                      shape,
+                                      c10::multiply_integers(shape) / (shape[shape.size() - 2] * shape.back()),
+                                      {},
+                                      {}});
+}
+
+SharedCudaStep::~SharedCudaStep() = default;
+
+Operands SharedCudaStep::operands(const Tensor& G, const State& state) {
+  Work& work = *work_;
+  const auto& [rule, side, scale, schedule] = work.kernel();
+  const Tensor step = state["step"], M = state["momentum"];
+  if (step.defined()) step.add_(1);
+  if (rule.noisy && !schedule.is_constant_one()) work.gamma = schedule(step).to(at::kFloat);
+
+  const int64_t entries = G.size(0), elements = G.numel() / (entries * work.matrices);
+  cuda::MatrixStack parts{.m = 1, .n = elements, .gamma_scale = gamma_factor(side, work.m(), work.n())};
+  for (int64_t i = 0; i < entries * work.matrices; ++i) {
+    parts.G.push_back(floats(G, i * elements));
+    parts.M.push_back(floats(M, i * elements));
+  }
+  work.add_scalars(parts, step, work.gamma);
+
+  const c10::DeviceGuard guard(work.bucket.device);
+  void* stream = stream_of(work.bucket.device);
+  std::vector<Tensor> keep;
+  const cuda::Allocate allocate = work.allocate(keep);
+  const auto doubles = G.options().dtype(at::kDouble);
+  Tensor sums = at::zeros({entries, work.matrices, cuda::kSums}, doubles);
+  if (elements > 0) check(cuda::measure_parts(rule, parts, sums.mutable_data_ptr<double>(), allocate, stream));
+  if (!work.bucket.layout->is_replicated()) {
+    // Zeros for the parts of others: the maximum over the processes brings together the measures of all parts.
+    Exchange& exchange = *work.bucket.layout->exchange;
+    Tensor all = at::zeros({exchange.size(), entries, work.matrices, cuda::kSums}, doubles);
+    all[exchange.rank()].copy_(sums);
+    exchange.maximum(all);
+    sums = at::cat({all.narrow(-1, 0, 2).amax(0), all.narrow(-1, 2, 2).sum(0)}, -1);
+  }
+  work.sums = sums;
+
+  const auto halves = G.options().dtype(at::kHalf);
+  const bool is_due = !rule.averaged || rule.covariance_every == 1 ||
+                      step.sub(1).remainder(rule.covariance_every).eq(0).any().item<bool>();
+  Operands result{at::empty({entries, work.matrices * elements}, halves)};
+  if (rule.noisy && is_due) result.D = at::empty_like(result.T);
+  void* D = result.D.defined() ? result.D.mutable_data_ptr() : nullptr;
+  if (elements > 0) {
+    check(cuda::form_operands(rule, parts, sums.const_data_ptr<double>(), result.T.mutable_data_ptr(), D, allocate,
+                              stream));
+  }
+  return result;
+}
+
+Tensor SharedCudaStep::shape(const Operands& whole, const State& state, const std::vector<int64_t>& owned) const {
+  const Work& work = *work_;
+  const auto& [rule, side, scale, schedule] = work.kernel();
+  const auto form = form_of(rule, side, work.m(), work.n());
+  const Tensor chosen = at::tensor(owned, at::kLong).to(work.bucket.device);
+  const Tensor sums = work.sums.index_select(0, chosen);
+  const Tensor gamma = work.gamma.defined() ? work.gamma.index_select(0, chosen) : Tensor();
+  const Tensor U = at::zeros(whole.T.sizes(), whole.T.options().dtype(at::kFloat));
+  const int64_t count = static_cast<int64_t>(owned.size()) * work.matrices, k = form->left ? work.m() : work.n();
+  cuda::MatrixStack stack{.m = work.m(),
+                          .n = work.n(),
+                          .left = form->left,
+                          .stacked = form->stacked,
+                          .gamma_scale = gamma_factor(side, work.m(), work.n()),
+                          .scale = scale_factor(scale, work.shape)};
+  for (int64_t i = 0; i < count; ++i) {
+    stack.G.push_back(nullptr);
+    stack.M.push_back(nullptr);
+    stack.W.push_back(floats(U, i * work.m() * work.n()));
+    if (state["row_moment"].defined()) stack.row_moment.push_back(floats(state["row_moment"], i * work.m()));
+    if (!state["covariance"].defined()) continue;
+    stack.C.push_back(floats(state["covariance"], i * k * k));
+    stack.C_scale.push_back(floats(state["covariance_scale"], i));
+  }
+  work.add_scalars(stack, state["step"], gamma);
+  const Tensor T = whole.T.contiguous(), D = whole.D.defined() ? whole.D.contiguous() : whole.D;
+  const c10::DeviceGuard guard(work.bucket.device);
+  std::vector<Tensor> keep;
+  check(cuda::shape_operands(rule, stack, sums.const_data_ptr<double>(), T.const_data_ptr(),
+                             D.defined() ? D.const_data_ptr() : nullptr, work.allocate(keep),
+                             work.bucket.device.index(), stream_of(work.bucket.device)));
+  return U;
 }
 
 bool is_capturing(at::Device device) {

@@ -31,6 +31,29 @@ class CudaStep {
   std::unique_ptr<Work> work_;
 };
 
+// Returns true if the kernels form the operands of a bucket that several processes share, and shape its matrices. All of
+// these processes get the same answer.
+bool kernels_shape(const Options& options, const Bucket& bucket);
+
+// The stages `operands` and `shape` of such a bucket, in place of Options::operands and Options::direction. T and D are
+// fp16, multiplied by powers of two on which the processes agree.
+class SharedCudaStep {
+ public:
+  SharedCudaStep(const Options& options, const Bucket& bucket);
+  ~SharedCudaStep();
+
+  // Advances the momentum in `state` with gradients G (B, parts…), and returns the operands of this process's parts,
+  // (B, elements). D is undefined if this step does not need it. All processes call it together.
+  Operands operands(const Tensor& G, const State& state);
+
+  // Returns the updates of the entries `owned` of B, from whole operands (entries, …, m, n) and their state.
+  Tensor shape(const Operands& whole, const State& state, const std::vector<int64_t>& owned) const;
+
+ private:
+  struct Work;
+  std::unique_ptr<Work> work_;
+};
+
 // Returns true while work launched on this device is captured into a graph instead of run.
 bool is_capturing(at::Device device);
 

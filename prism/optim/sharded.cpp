@@ -11,6 +11,7 @@
 #include <map>
 
 #include "prism/io/hash.h"
+#include "prism/optim/cuda_step.h"
 #include "prism/optim/engine.h"
 #include "prism/optim/matrix.h"
 #include "prism/optim/ownership.h"
@@ -26,7 +27,8 @@ struct Bytes {
 Bytes bytes_per_element(const Options& options, const Bucket& bucket) {
   const auto type = compute_type(options, bucket.type);
   const auto size = [](at::ScalarType scalar) { return static_cast<int64_t>(c10::elementSize(scalar)); };
-  return {bucket.layout->is_replicated() ? 0 : options.operand_count() * size(type),
+  const auto operand = kernels_shape(options, bucket) ? at::kHalf : type;
+  return {bucket.layout->is_replicated() ? 0 : options.operand_count() * size(operand),
           size(bucket.layout->exchange->update_type(type))};
 }
 

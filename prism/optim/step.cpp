@@ -20,6 +20,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "prism/optim/cuda_step.h"
@@ -267,6 +268,7 @@ class BucketStep {
     here_ = open_state(bucket.state, fields_here(options, bucket), active_.positions, compute_, guarded());
     weights_ = parts_of(options, active_.bucket, parameters);
     G_ = stacked_gradients(options, active_.bucket, gradients);
+    if (kernels_shape(options, active_.bucket)) kernels_.emplace(options, active_.bucket);
   }
 
   void make_operands() {
@@ -276,7 +278,7 @@ class BucketStep {
     const double decay = options_.weight_decay();
     if (options_.couples_decay() && decay != 0) G = G + stacked(weights_, bucket_.shape, G.scalar_type()) * decay;
     leave_resting(weights_, options_.rests(here_.state));
-    operands_ = options_.operands(G, here_.state);
+    operands_ = kernels_ ? kernels_->operands(G.contiguous(), here_.state) : options_.operands(G, here_.state);
     shape_ = G.sizes().vec();
     if (!bucket_.layout) return;
     for (const auto& entry : active_.bucket.entries) owners_.push_back(entry.owner);
@@ -317,7 +319,7 @@ class BucketStep {
       sizes.insert(sizes.end(), shape.begin(), shape.end());
       return stack.reshape(sizes);
     };
-    if (active_.owned.empty()) return operands[0];
+    if (active_.owned.empty()) return operands[0].to(compute_);
     Opened owned =
         open_state(bucket_.owned, fields_of_owner(options_, bucket_), active_.positions_owned, compute_, guarded());
     State state = owned.state;
@@ -326,7 +328,8 @@ class BucketStep {
       const Tensor stack = here_.state[field.name];
       state.add(field.name, stack.index_select(0, at::tensor(active_.owned, at::kLong).to(stack.device())));
     }
-    const Tensor U = options_.direction({whole(operands[0]), whole(operands[1])}, state);
+    const Operands arrived{whole(operands[0]), whole(operands[1])};
+    const Tensor U = kernels_ ? kernels_->shape(arrived, state, active_.owned) : options_.direction(arrived, state);
     close_state(owned, bucket_.owned, inputs_.apply);
     return U;
   }
@@ -337,6 +340,7 @@ class BucketStep {
   Active active_;
   at::ScalarType compute_;
   Opened here_;
+  std::optional<SharedCudaStep> kernels_;  // of the two first stages, if they do them
   std::vector<Tensor> weights_;
   Tensor G_, U_;
   Operands operands_;
