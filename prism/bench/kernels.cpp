@@ -19,20 +19,23 @@ std::vector<std::optional<size_t>> match_products(size_t count, const std::vecto
   size_t iteration = 0, others = 0;
   for (const auto& kernel : kernels) {
     if (kernel.kind == Kind::Iteration) ++iteration;
-    if (kernel.kind != Kind::Iteration && kernel.kind != Kind::Elementwise) ++others;
+    if (kernel.kind == Kind::Mean || kernel.kind == Kind::Gram || kernel.kind == Kind::Update) ++others;
   }
   if (count < iteration + others || (count - iteration) % others != 0) return std::vector<std::optional<size_t>>(count);
   const size_t each = (count - iteration) / others;
   std::vector<std::optional<size_t>> result;
   for (size_t k = 0; k < kernels.size(); ++k) {
-    if (kernels[k].kind == Kind::Elementwise) continue;
+    if (kernels[k].kind == Kind::Elementwise || kernels[k].kind == Kind::Sequence) continue;
     result.insert(result.end(), kernels[k].kind == Kind::Iteration ? 1 : each, k);
   }
   return result;
 }
 
-std::optional<size_t> match_elementwise(const std::string& name, const std::vector<Kernel>& kernels) {
+bool is_sequence(const std::string& name) { return name.find("sequence_kernel") != std::string::npos; }
+
+std::optional<size_t> match_by_name(const std::string& name, const std::vector<Kernel>& kernels) {
   for (size_t k = 0; k < kernels.size(); ++k) {
+    if (kernels[k].kind == Kind::Sequence && is_sequence(name)) return k;
     if (kernels[k].kind == Kind::Elementwise && name.find(kernels[k].label + "_kernel") != std::string::npos) return k;
   }
   return std::nullopt;
@@ -54,6 +57,23 @@ const char* name_of(KernelTime::Bound bound) {
   return bound == KernelTime::Bound::Memory ? "memory" : "launch";
 }
 
+std::vector<Kernel> as_launched(const std::vector<Kernel>& kernels, const std::vector<std::string>& names) {
+  if (std::ranges::none_of(names, is_sequence)) return kernels;
+  std::vector<Kernel> result;
+  Kernel* sequence = nullptr;
+  for (const auto& kernel : kernels) {
+    if (kernel.kind != Kind::Iteration) {
+      result.push_back(kernel);
+      sequence = nullptr;
+      continue;
+    }
+    if (sequence == nullptr) sequence = &result.emplace_back(Kernel{"iteration", Kind::Sequence, {}});
+    sequence->work.flop += kernel.work.flop;
+    sequence->work.bytes += kernel.work.bytes;
+  }
+  return result;
+}
+
 std::vector<std::optional<size_t>> match_launches(const std::vector<std::string>& names,
                                                   const std::vector<Kernel>& kernels) {
   std::vector<std::optional<size_t>> result(names.size());
@@ -68,7 +88,7 @@ std::vector<std::optional<size_t>> match_launches(const std::vector<std::string>
       products.push_back(i);
       continue;
     }
-    result[i] = match_elementwise(names[i], kernels);
+    result[i] = match_by_name(names[i], kernels);
     if (result[i] == 0U) end_chunk();  // the next chunk begins
   }
   end_chunk();

@@ -24,8 +24,12 @@ struct KernelTime {
 
 const char* name_of(KernelTime::Bound bound);  // "launch", "memory", "tensor"
 
+// Returns the kernels of a step as these launches took them: on a Hopper GPU one kernel takes all products of the
+// iteration.
+std::vector<Kernel> as_launched(const std::vector<Kernel>& kernels, const std::vector<std::string>& names);
+
 // Returns, for each launch, the index of its kernel in `kernels`; nothing for a launch that does not fit. Elementwise
-// kernels are matched by name, products by position. A step runs in chunks, and each chunk begins with the first
+// kernels and sequences are matched by name, products by position. A step runs in chunks, and each chunk begins with the first
 // kernel. The products of a chunk are the means, the Grams, the iteration and the updates, in this order, with equally
 // many launches of mean, Gram and update.
 std::vector<std::optional<size_t>> match_launches(const std::vector<std::string>& names,

@@ -78,6 +78,7 @@ LibraryRates library_rates(const Options& options, const std::vector<Shape>& sha
   rates[Kind::Gram] = rate(2 * mnn, [](Stack& s) { at::bmm_out(s.gram, s.T.mT(), s.T); });
   rates[Kind::Mean] = rates[Kind::Gram];
   rates[Kind::Iteration] = rate(2 * nnn, [](Stack& s) { at::bmm_out(s.product, s.Q, s.Q); });
+  rates[Kind::Sequence] = rates[Kind::Iteration];
   rates[Kind::Update] = rate(2 * mnn, [](Stack& s) { at::bmm_out(s.update, s.T, s.Q); });
   return rates;
 }

@@ -37,7 +37,7 @@ std::optional<Work> step_work(const Options& options, const std::vector<Shape>& 
 
 // One kernel of a spectral step (prism/cuda/spectral.cpp).
 struct Kernel {
-  enum class Kind { Elementwise, Mean, Gram, Iteration, Update };
+  enum class Kind { Elementwise, Mean, Gram, Iteration, Sequence, Update };
   std::string label;
   Kind kind;
   Work work;  // of all matrices together

@@ -110,7 +110,10 @@ int bench_kernels(const KernelsOptions& options) {
                  profile_table(profile, device, kMostOperators));
       figures = figures_of(profile);
     } else {
-      const auto kernels = bench::step_kernels(*entrant.make_options(), shapes).value_or(std::vector<bench::Kernel>{});
+      const auto known = bench::step_kernels(*entrant.make_options(), shapes).value_or(std::vector<bench::Kernel>{});
+      std::vector<std::string> names;
+      for (const auto& span : spans) names.push_back(span.name);
+      const auto kernels = bench::as_launched(known, names);
       auto roofline = bench::roofline(spans, kernels);
       const auto sentence = compare_with_library(options, entrant, shapes, device, kernels, roofline);
       fmt::print("\n{}; {} ms, {} kernels\n{}{}", title_of(set), in_ms(roofline.total_ms), roofline.launches,

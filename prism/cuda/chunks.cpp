@@ -112,11 +112,13 @@ Layout::Layout(const Chunk& chunk, const SpectralRule& rule, void* scratch) : me
     rows += static_cast<int>(count * stack.m);
   }
   int first = 0;
-  int64_t square_blocks = 0;
+  int64_t square_blocks = 0, parts = 0;
   for (const auto& [k, count] : sides) {
     first_of[k] = first;
     first += count;
     square_blocks += count * norm_blocks(k);
+    first_part[k] = parts;
+    parts += int64_t{count} * norm_places(k);
     auto& list = buffers[k];
     for (int b = 0; b < kBuffers; ++b) list.push_back(take<__half>(buffer_bytes(k) * count));
   }
@@ -125,6 +127,14 @@ Layout::Layout(const Chunk& chunk, const SpectralRule& rule, void* scratch) : me
   for (float** array : {&factors.T, &factors.D, &factors.gram_alpha, &factors.gram_beta, &factors.mean_alpha,
                         &factors.mean_beta, &factors.update, &powers[0], &powers[1]}) {
     *array = take<float>(matrices * static_cast<int64_t>(sizeof(float)));
+  }
+  if (rule.by_norm) norm_parts = take<float>(parts * static_cast<int64_t>(sizeof(float)));
+  counter_count = 2 * matrices + kMaxSequenceLaunches;
+  counters = take<int>(counter_count * static_cast<int64_t>(sizeof(int)));
+  if (counters != nullptr) {
+    progress = counters;
+    normed = progress + matrices;
+    tickets = normed + matrices;
   }
   if (!rule.rescales()) return;
   row_squares = take<float>(rows * static_cast<int64_t>(sizeof(float)));

@@ -41,6 +41,8 @@ class Layout {
     const int64_t stride = k * pitch_of(k);
     return {b == kNone ? nullptr : buffers.at(k)[b] + first * stride, pitch_of(k), stride};
   }
+  // The first of the parts of the norm of the Gram matrices with side k, from matrix `first` on.
+  int64_t norm_part(int64_t k, int first) const { return first_part.at(k) + int64_t{first} * norm_places(k); }
   __half* writable(int64_t k, int b, int first = 0) const { return const_cast<__half*>(buffer(k, b, first).data); }
 
   std::vector<__half*> T, D;        // of each segment
@@ -48,12 +50,19 @@ class Layout {
   std::vector<int> place;           // index of each segment's first matrix among those of its Gram side
   std::map<int64_t, int> sides;     // Gram side → matrices
   std::map<int64_t, int> first_of;  // Gram side → index of its first matrix in `powers`
+  std::map<int64_t, int64_t> first_part;
   std::map<int64_t, std::vector<__half*>> buffers;
   int matrices = 0, blocks = 0, rows = 0;
   Measure* measures = nullptr;
   SignalFactors factors{};
   double* squares = nullptr;
-  float* powers[2] = {};  // the factor missing in the iteration's A, and its square
+  float* norm_parts = nullptr;
+
+  // Counters, all of which a step sets to 0 first.
+  int *counters = nullptr, counter_count = 0;
+  int *progress = nullptr, *normed = nullptr;  // of each matrix, as `powers`
+  int* tickets = nullptr;                      // of the launches of a sequence
+  float* powers[2] = {};                       // the factor missing in the iteration's A, and its square
   float *row_squares = nullptr, *row_factors = nullptr, *norm_factors = nullptr;  // of rescaled updates
   int64_t bytes = 0;
 

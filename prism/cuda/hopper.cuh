@@ -37,9 +37,39 @@ __device__ inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
       "r"(parity)
       : "memory");
 }
+// The same, after which everything that the other block wrote before it arrived is visible.
+__device__ inline void barrier_wait_cluster(uint64_t* barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra finished;\n"
+      "bra again;\n"
+      "finished:\n"
+      "}\n" ::"r"(shared_address(barrier)),
+      "r"(parity)
+      : "memory");
+}
 // Waits at a barrier of `threads` threads of the block; id 0 is the barrier of __syncthreads.
 __device__ inline void named_barrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// The same, and returns true if the condition holds for any of the threads.
+__device__ inline bool any_at_barrier(int id, int threads, bool condition) {
+  int any = 0;
+  asm volatile(
+      "{\n"
+      ".reg .pred mine, all;\n"
+      "setp.ne.s32 mine, %1, 0;\n"
+      "barrier.cta.red.or.pred all, %2, %3, mine;\n"
+      "selp.s32 %0, 1, 0, all;\n"
+      "}\n"
+      : "=r"(any)
+      : "r"(static_cast<int>(condition)), "r"(id), "r"(threads)
+      : "memory");
+  return any != 0;
 }
 
 // The two blocks of a cluster.
@@ -62,6 +92,41 @@ __device__ inline void barrier_arrive_at(uint64_t* barrier, uint32_t rank) {
       "r"(rank)
       : "memory");
 }
+
+// Arrives there with everything visible that this thread wrote before.
+__device__ inline void barrier_release_at(uint64_t* barrier, uint32_t rank) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n"
+      "}\n" ::"r"(shared_address(barrier)),
+      "r"(rank)
+      : "memory");
+}
+// Stores a word at the same address in block `rank`.
+__device__ inline void store_at(int* word, uint32_t rank, int value) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "st.shared::cluster.u32 [there], %2;\n"
+      "}\n" ::"r"(shared_address(word)),
+      "r"(rank), "r"(value)
+      : "memory");
+}
+
+// Counters in device memory through which the blocks of a kernel wait for each other.
+__device__ inline int read_counter(const int* counter) {
+  int value = 0;
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
+  return value;
+}
+__device__ inline void add_to_counter(int* counter) {
+  asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(counter) : "memory");
+}
+// Orders accesses of the copy engine and of this thread's instructions.
+__device__ inline void fence_copies() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
 // Copies one box of a tensor map to shared memory; the barrier counts its bytes. Elements outside the tensor arrive as
 // zero.

@@ -113,6 +113,7 @@ __device__ __forceinline__ void write_strip(const uint32_t (&v)[16], const CUten
   hopper::store_commit();
 }
 
+template <class Launch>
 __device__ __forceinline__ void write_pairs(const Pairs& pairs, int strip, const Launch& launch, const Part& part,
                                             uint8_t (*strips)[kChunk], int group) {
   if (part.stack < 0) return;
@@ -124,7 +125,7 @@ __device__ __forceinline__ void write_pairs(const Pairs& pairs, int strip, const
 #pragma unroll
     for (int i = 0; i < 16; ++i) v[i] = pairs[16 * s + i];
   });
-  write_strip(v, &stack.high, stack, part.matrix, part.row0, column0, strips, group);
+  write_strip(v, &launch.maps[stack.high], stack, part.matrix, part.row0, column0, strips, group);
 }
 
 // Starts to copy a strip of C1. Out-of-range reads are clamped to the last row and column; their values are not used.
@@ -175,6 +176,7 @@ __device__ __forceinline__ void bring_C1(Pairs& pairs, int part, const Stack& st
 
 // Adds beta·C to v, and writes v to C if asked, for a strip. These matrices are averaged covariances. They are rare, so
 // the code is simple.
+template <class Launch>
 __device__ __forceinline__ void add_float32(float (&v)[32], const Launch& launch, const Epilogue& e, int matrix, int n,
                                             int row0, int column0) {
   const Place mine = place();
@@ -193,6 +195,44 @@ __device__ __forceinline__ void add_float32(float (&v)[32], const Launch& launch
   }
 }
 
+// Adds the squares of a warpgroup's part of a tile to those of its matrix. The last warpgroup of a matrix sums the
+// parts, in a fixed order, and computes the factors.
+__device__ __forceinline__ void add_squares(float mine, const Stack& stack, const Tile& tile, int row0, Shared& shared,
+                                            int group) {
+  const int lane = threadIdx.x % 32;
+  const int warp = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) % kGroup / 32, 0);
+  hopper::named_barrier(1 + group, kGroup);  // the sums of the tile before have been read
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) mine += __shfl_down_sync(0xffffffff, mine, offset);
+  if (lane == 0) shared.squares[group][warp] = mine;
+  hopper::named_barrier(1 + group, kGroup);
+  if (warp != 0) return;
+  const Norms& norms = stack.epilogue.norms;
+  // Strips of rows, four in a row of tiles, and columns identify the part.
+  const int strip = row0 / kStrip, column = tile.column / kColumns, down = strip / kSignals;
+  const int places = stack.tiles_of_one * kSignals;
+  float* parts = norms.squares + static_cast<int64_t>(tile.matrix) * places;
+  bool is_last = false;
+  if (lane == 0) {
+    const float* warps = shared.squares[group];
+    *const_cast<volatile float*>(parts + (triangle(down) + column) * kSignals + strip % kSignals) =
+        (warps[0] + warps[1]) + (warps[2] + warps[3]);
+    __threadfence();
+    is_last = atomicAdd(norms.arrived + tile.matrix, 1) + 1 == places;
+    __threadfence();
+  }
+  if (!__any_sync(0xffffffff, is_last)) return;
+  float sum = 0;
+  for (int i = lane; i < places; i += 32) sum += *const_cast<volatile float*>(parts + i);
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_down_sync(0xffffffff, sum, offset);
+  if (lane != 0) return;
+  const float factor = sum == 0 ? 1 : norms.scale * rsqrtf(sum);
+  norms.factor[tile.matrix] = factor;
+  norms.square[tile.matrix] = factor * factor;
+  norms.update[tile.matrix] *= factor * rsqrtf(factor);
+}
+
 // The factors of a tile's epilogue, read once.
 struct Factors {
   float alpha, c1, diagonal;
@@ -205,11 +245,12 @@ __device__ __forceinline__ Factors read_factors(const Stack& stack, int matrix) 
 
 // Computes v = alpha·P + c1·C1 + beta·C + diagonal·I in place of the sums, and its fp16 half in pairs, in place of C1.
 // The number of instructions limits the speed here, and most strips need only some of the terms: hence the branches,
-// which all threads take alike.
-template <Result Kind>
-__device__ __forceinline__ void finish_sums(float (&sums)[128], Pairs& pairs, const Factors& f, const Launch& launch,
-                                            const Stack& stack, int matrix, int row0, int column0) {
+// which all threads take alike. Returns this thread's part of ‖v‖² if asked for it.
+template <Result Kind, class Launch>
+__device__ __forceinline__ float finish_sums(float (&sums)[128], Pairs& pairs, const Factors& f, const Launch& launch,
+                                             const Stack& stack, int matrix, int row0, int column0, bool norms) {
   const Place mine = place();
+  float squares = 0;
 #pragma unroll
   for (int strip = 0; strip < kStrips; ++strip, column0 += kStrip) {
     if (!is_needed(stack, row0, column0)) break;
@@ -229,19 +270,29 @@ __device__ __forceinline__ void finish_sums(float (&sums)[128], Pairs& pairs, co
 #pragma unroll
       for (int i = 0; i < 16; ++i) {
         const int right = 8 * (i / 2) + mine.column - mine.row - 8 * (i % 2);
-        if (right == 0) v[2 * i] += f.diagonal;
-        if (right == -1) v[2 * i + 1] += f.diagonal;
+        const bool inside = row0 + mine.row + 8 * (i % 2) < stack.rows;
+        if (right == 0 && inside) v[2 * i] += f.diagonal;
+        if (right == -1 && inside) v[2 * i + 1] += f.diagonal;
       }
     }
     if constexpr (Kind == Result::Float32) add_float32(v, launch, stack.epilogue, matrix, stack.columns, row0, column0);
+    if (norms) {  // a strip on the diagonal is symmetric, the others count twice; outside the result v is 0
+      float sum = 0;
+#pragma unroll
+      for (int i = 0; i < 32; ++i) sum = fmaf(v[i], v[i], sum);
+      squares += row0 == column0 ? sum : 2 * sum;
+    }
 #pragma unroll
     for (int i = 0; i < 16; ++i) p[i] = packed(v[2 * i], v[2 * i + 1]);
   }
+  return squares;
 }
 
 // Writes the low halves of a finished tile: what its fp16 values leave out.
-__device__ __forceinline__ void write_lows(const float (&sums)[128], const Pairs& pairs, const Stack& stack, int matrix,
-                                           int row0, int column0, uint8_t (*strips)[kChunk], int group) {
+template <class Launch>
+__device__ __forceinline__ void write_lows(const float (&sums)[128], const Pairs& pairs, const Launch& launch,
+                                           const Stack& stack, int matrix, int row0, int column0,
+                                           uint8_t (*strips)[kChunk], int group) {
 #pragma unroll 1
   for (int strip = 0; strip < kStrips; ++strip, column0 += kStrip) {
     if (!is_needed(stack, row0, column0)) break;
@@ -254,39 +305,67 @@ __device__ __forceinline__ void write_lows(const float (&sums)[128], const Pairs
                       hopper::subtract_here(sums[32 * s + 2 * i + 1], high.y));
       }
     });
-    write_strip(v, &stack.low, stack, matrix, row0, column0, strips, group);
+    write_strip(v, &launch.maps[stack.low], stack, matrix, row0, column0, strips, group);
   }
 }
 
+// Signals that this warpgroup's part of a tile is written, and that nothing more is read for it.
+__device__ __forceinline__ void signal_progress(const Stack& stack, int matrix) {
+  if (threadIdx.x % kGroup != 0) return;
+  hopper::store_wait();
+  hopper::fence_copies();
+  __threadfence();
+  hopper::add_to_counter(stack.progress + matrix);
+}
+
 // Computes and finishes the tiles of fp16 results. While the product of the next tile is computed, the finished tile is
-// written and C1 is loaded for the next.
-template <bool A_down, bool B_down, Result Kind>
+// written and C1 is loaded for the next. In a sequence, it is written at once if the next tile is not ready: that tile
+// may wait for this one.
+template <Layouts Known, Result Kind, bool Ordered, class Launch>
 __device__ __forceinline__ void multiply_tiles(const Launch& launch, Shared& shared, int group, int rank) {
+  constexpr bool kNorms = Known == Layouts::Same;
   Ring ring;
   Pairs pairs;
   Part finished;
   auto* strips = shared.strips[group];
-  for (int round = 0;; ++round) {
-    const int index = index_of(round);
-    const bool more = index < launch.tiles;  // after the last tile only writes remain
-    const Tile tile = more ? find_tile(launch, index, rank) : Tile{};
-    const Stack& stack = launch.stacks[tile.stack];
+  Agenda<Ordered, Launch> agenda{launch, shared, rank};
+  for (Tile tile = agenda.next();;) {
+    const bool more = tile.stack >= 0;  // after the last tile only writes remain
+    const Stack& stack = launch.stacks[more ? tile.stack : 0];
     const int row0 = group == 0 ? tile.row[0] : tile.row[1];
-    const bool adds = more && stack.epilogue.C1 != nullptr;
+    bool goes = more;
+    if constexpr (Ordered) {
+      if (more && finished.stack >= 0) {
+        const bool ready = threadIdx.x % kGroup == 0 && is_ready(stack, tile.matrix);
+        goes = __any_sync(0xffffffff, hopper::any_at_barrier(1 + group, kGroup, ready));
+      }
+    }
+    const bool adds = goes && stack.epilogue.C1 != nullptr;
+    constexpr int kFirstOfC1 = kStrips, kSignal = kStrips + 1;  // in a sequence, writes have a stage to arrive
     float sums[128];
-    multiply<A_down, B_down>(sums, needed_strips(stack, tile, row0), more ? stack.depths[0] + stack.depths[1] : 0,
-                             chunk_of_rows(stack, tile, row0, group), shared, ring, kStrips + (adds ? kPartsOfC1 : 0),
-                             [&](int part) {
-                               if (part < kStrips) {
-                                 write_pairs(pairs, part, launch, finished, strips, group);
-                               } else {
-                                 bring_C1(pairs, part - kStrips, stack, tile.matrix, row0, tile.column, strips, group);
-                               }
-                             });
+    multiply<Known>(sums, needed_strips(stack, tile, row0), goes ? stack.depths[0] + stack.depths[1] : 0,
+                    chunk_of_rows(stack, tile, row0, group), stack.A_down, shared, ring,
+                    kStrips + (Ordered ? 2 : 0) + (adds ? kPartsOfC1 - (Ordered ? 1 : 0) : 0), [&](int part) {
+                      if (part < kStrips) {
+                        write_pairs(pairs, part, launch, finished, strips, group);
+                      } else if (Ordered && part == kSignal) {
+                        if (finished.stack >= 0) signal_progress(launch.stacks[finished.stack], finished.matrix);
+                      } else if (adds) {
+                        const int of_C1 = part - kFirstOfC1 - (Ordered && part > kSignal ? 1 : 0);
+                        bring_C1(pairs, of_C1, stack, tile.matrix, row0, tile.column, strips, group);
+                      }
+                    });
     if (!more) break;
-    finish_sums<Kind>(sums, pairs, read_factors(stack, tile.matrix), launch, stack, tile.matrix, row0, tile.column);
-    if (stack.epilogue.low != nullptr) write_lows(sums, pairs, stack, tile.matrix, row0, tile.column, strips, group);
+    finished.stack = -1;
+    if (!goes) continue;
+    const bool norms = kNorms && stack.epilogue.norms.squares != nullptr;
+    const float squares = finish_sums<Kind>(sums, pairs, read_factors(stack, tile.matrix), launch, stack, tile.matrix,
+                                            row0, tile.column, norms);
+    if (stack.epilogue.low != nullptr)
+      write_lows(sums, pairs, launch, stack, tile.matrix, row0, tile.column, strips, group);
+    if (norms) add_squares(squares, stack, tile, row0, shared, group);
     finished = {tile.stack, tile.matrix, row0, tile.column};
+    tile = agenda.next();
   }
   if (threadIdx.x % kGroup == 0) hopper::store_wait();
 }

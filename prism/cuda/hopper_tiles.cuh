@@ -3,6 +3,8 @@
 // How the product kernel for compute capability 9.0 divides its work into tiles, loads their operands to shared memory
 // and multiplies them. Part of product_hopper.cu.
 
+#include <type_traits>
+
 #include "prism/cuda/hopper.cuh"
 #include "prism/cuda/weight_update.cuh"
 
@@ -17,6 +19,8 @@ constexpr int kStrips = kColumns / kStrip;
 constexpr int kSlice = 32;        // columns of weights that are updated at a time
 constexpr int kChunk = 64 * 128;  // bytes of 64×64 fp16, in rows of 128 bytes
 constexpr int kChunks = (kRows + kColumns) / 64;
+constexpr int kTickets = 2;  // tiles of a sequence that a cluster knows ahead
+constexpr int kSignals = 4;  // warpgroups that compute a tile, each of which signals when it is written
 
 // A stage holds 2 chunks of A and 4 of B.
 struct Shared {
@@ -24,22 +28,47 @@ struct Shared {
   uint8_t strips[2][2][kChunk];  // of each warpgroup: a strip and its transpose, two strips of C1 or slices of weights
   uint64_t full[kStages], empty[kStages];
   uint64_t arrived[2][2];  // slices of weights
+  uint64_t told[kTickets], heard[kTickets];
+  int4 tickets[kTickets];
+  float squares[2][kGroup / 32];
 };
 
+// The layouts of operands that a kernel knows.
+//   Along   k runs along the rows of both
+//   Same    along both or down both
+//   Update  down B, and along or down A
+enum class Layouts { Along, Same, Update };
+
 struct Stack {
-  CUtensorMap A[2], B[2];
-  CUtensorMap high, low;
-  int tiles, tiles_of_one, column_tiles;
-  int rows, columns;
-  int depths[2];  // stages of each term; 0 for none
+  uint8_t A[2], B[2];  // maps
+  uint8_t high, low;
+  bool A_down;
   bool symmetric;
   bool square;  // both operands are the same matrix
+  int count, tiles_of_one, column_tiles;
+  int rows, columns;
+  int depths[2];  // stages of each term; 0 for none
+  int* progress;  // of each matrix, in a sequence
+  int needed;     // the progress that this product waits for
   Epilogue epilogue;
 };
 
-struct Launch {
-  Stack stacks[kMaxProducts];
-  int tiles;
+// Tiles of a stack, matrix by matrix: all of them, or those of a symmetric result below or on the diagonal. Where there
+// are few, the longer ones come first.
+enum class Cover : int { All, Below, Diagonal };
+struct Range {
+  int stack, tiles, tiles_of_one;
+  Cover cover;
+};
+
+template <int Stacks, int Maps>
+struct LaunchOf {
+  static constexpr int kStacks = Stacks, kMaps = Maps;
+  CUtensorMap maps[Maps];
+  Stack stacks[Stacks];
+  Range ranges[2 * Stacks];
+  int tiles, stack_count;
+  int* ticket;  // of a sequence: the next tile that a cluster takes
   Pointers pointers;
   Rates rates;
 };
@@ -52,44 +81,65 @@ __host__ __device__ inline bool can_be_mapped(const void* data, int columns, int
 // The kind of result: fp16 matrices; fp16 matrices with a float32 matrix added or written; weights.
 enum class Result { Halves, Float32, Weights };
 
-template <Result>
+template <Result, bool Ordered>
 struct Parameters {
+  using Launch = LaunchOf<kMaxProducts, 6 * kMaxProducts>;
   Launch launch;
 };
 template <>
-struct Parameters<Result::Weights> {
+struct Parameters<Result::Halves, true> {
+  using Launch = LaunchOf<32, 64>;
+  Launch launch;
+};
+template <>
+struct Parameters<Result::Weights, false> {
+  using Launch = LaunchOf<kMaxProducts, 2 * kMaxProducts>;
   Launch launch;
   CUtensorMap weights[kMaxMatrices];  // or their masters
 };
 
 // The tile of a block: the rows of its two warpgroups, 64 each, and the columns of both.
 struct Tile {
-  int stack, matrix;
-  int row[2], column;
+  int stack = -1;  // none
+  int matrix = 0;
+  int row[2] = {0, 0}, column = 0;
 };
+// The tile of a cluster, 256×256, as one of its blocks takes it. On the diagonal, upper rows need fewer columns; each
+// block gets upper and lower rows.
+__device__ __forceinline__ Tile tile_of(int stack, int matrix, int row, int column, bool symmetric, int rank) {
+  if (symmetric && row == column) return {stack, matrix, {row + rank * kStrip, row + (3 - rank) * kStrip}, column};
+  return {stack, matrix, {row + rank * kRows, row + rank * kRows + kStrip}, column};
+}
 
 // The number of tiles on and below the diagonal, which cover a symmetric result.
 __host__ __device__ int triangle(int rows) { return rows * (rows + 1) / 2; }
 
-__device__ __forceinline__ Tile find_tile(const Launch& launch, int index, int rank) {
-  int s = 0;
-  while (index >= launch.stacks[s].tiles) index -= launch.stacks[s++].tiles;
-  const Stack& stack = launch.stacks[s];
-  const int matrix = index / stack.tiles_of_one;
-  index -= matrix * stack.tiles_of_one;
-  const auto tile = [&](int row, int column) -> Tile {
-    const int first = (2 * row + rank) * kRows;
-    return {s, matrix, {first, first + kStrip}, column * kColumns};
+// A range of tiles, and the index of its first. A cluster's tiles have increasing indices.
+struct Cursor {
+  int range = 0, first = 0;
+};
+
+// Finds a tile of a cluster: the stack, the matrix, and the first row and column.
+template <class Launch>
+__device__ __forceinline__ int4 find_tile(const Launch& launch, Cursor& cursor, int index) {
+  while (index - cursor.first >= launch.ranges[cursor.range].tiles) cursor.first += launch.ranges[cursor.range++].tiles;
+  const Range& range = launch.ranges[cursor.range];
+  const Stack& stack = launch.stacks[range.stack];
+  index -= cursor.first;
+  const int matrix = index / range.tiles_of_one;
+  index -= matrix * range.tiles_of_one;
+  const auto tile = [&](int row, int column) -> int4 {
+    return {range.stack, matrix, row * 2 * kRows, column * kColumns};
   };
-  if (!stack.symmetric) return tile(index / stack.column_tiles, index % stack.column_tiles);
-  // On the diagonal, upper rows need fewer columns. Each block gets upper and lower rows. These tiles take less time,
-  // so they are spread among the others, and every cluster gets some.
-  const int side = stack.column_tiles, before = (2 * index + side) / (side + 1);
-  if (before < side && before * (side + 1) / 2 == index) {
-    const int first = before * kColumns;
-    return {s, matrix, {first + rank * kStrip, first + (3 - rank) * kStrip}, first};
+  const int side = stack.column_tiles;
+  if (!stack.symmetric) return tile(index / side, index % side);
+  if (range.cover == Cover::Diagonal) return tile(index, index);
+  if (range.cover == Cover::All) {
+    // Tiles on the diagonal take less time, so they are spread among the others, and every cluster gets some.
+    const int before = (2 * index + side) / (side + 1);
+    if (before < side && before * (side + 1) / 2 == index) return tile(before, before);
+    index -= before;
   }
-  index -= before;
   int row = 1;
   while (triangle(row) <= index) ++row;
   return tile(row, index - triangle(row - 1));
@@ -100,6 +150,90 @@ __device__ __forceinline__ Tile find_tile(const Launch& launch, int index, int r
 __device__ __forceinline__ int index_of(int round) {
   const int clusters = static_cast<int>(gridDim.x) / 2, mine = static_cast<int>(blockIdx.x) / 2;
   return round * clusters + (round % 2 == 0 ? mine : clusters - 1 - mine);
+}
+
+// The tiles of a block, one after the other: round after round.
+template <class Launch>
+struct Rounds {
+  const Launch& launch;
+  Shared& shared;
+  int rank;
+  Cursor cursor = {};
+  int round = 0;
+
+  __device__ __forceinline__ Tile next() {
+    const int index = index_of(round++);
+    if (index >= launch.tiles) return {};
+    const int4 tile = find_tile(launch, cursor, index);
+    return tile_of(tile.x, tile.y, tile.z, tile.w, launch.stacks[tile.x].symmetric, rank);
+  }
+  __device__ __forceinline__ Tile next_alone() { return next(); }
+};
+
+// In a sequence, clusters draw tickets, whose numbers are tile indices: a tile waits only for tiles with smaller numbers,
+// which clusters that are already running hold, so that some tile can always proceed. A thread of the first block
+// draws, and tells all others of both blocks.
+template <class Launch>
+struct Tickets {
+  const Launch& launch;
+  Shared& shared;
+  int rank;
+  int turn = 0;
+
+  __device__ __forceinline__ int slot() const { return turn % kTickets; }
+  __device__ __forceinline__ uint32_t parity() const { return turn / kTickets % 2; }
+
+  __device__ __forceinline__ void tell_all() {
+    Cursor cursor;
+    for (bool more = true; more; ++turn) {
+      hopper::barrier_wait_cluster(&shared.heard[slot()], parity() ^ 1);
+      const int index = atomicAdd(launch.ticket, 1);
+      more = index < launch.tiles;
+      const int4 tile = more ? find_tile(launch, cursor, index) : int4{-1, 0, 0, 0};
+#pragma unroll
+      for (uint32_t to = 0; to < 2; ++to) {
+        int* words = &shared.tickets[slot()].x;
+        hopper::store_at(words, to, tile.x);
+        hopper::store_at(words + 1, to, tile.y);
+        hopper::store_at(words + 2, to, tile.z);
+        hopper::store_at(words + 3, to, tile.w);
+        hopper::barrier_release_at(&shared.told[slot()], to);
+      }
+    }
+  }
+  __device__ __forceinline__ int4 read() const {
+    hopper::barrier_wait_cluster(&shared.told[slot()], parity());
+    const auto* words = const_cast<const volatile int*>(&shared.tickets[slot()].x);
+    return {words[0], words[1], words[2], words[3]};
+  }
+  __device__ __forceinline__ Tile as_tile(const int4& tile) const {
+    return tile_of(tile.x, tile.y, tile.z, tile.w, tile.x >= 0 && launch.stacks[tile.x].symmetric, rank);
+  }
+  __device__ __forceinline__ Tile next_alone() {
+    const int4 tile = read();
+    hopper::barrier_release_at(&shared.heard[slot()], 0);
+    ++turn;
+    return as_tile(tile);
+  }
+  // For all threads of a warp. The reduction tells the compiler that the numbers are the same for all of them, and keeps
+  // them in registers of the warp; without it many more spill.
+  __device__ __forceinline__ Tile next() {
+    const int4 tile = read();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) hopper::barrier_release_at(&shared.heard[slot()], 0);
+    ++turn;
+    const auto same = [](int x) { return static_cast<int>(__reduce_or_sync(0xffffffff, static_cast<unsigned>(x))); };
+    return as_tile({same(tile.x), same(tile.y), same(tile.z), same(tile.w)});
+  }
+};
+constexpr int kListeners = 2 * (2 * kGroup / 32 + 1);  // of both blocks: the multiplying warps and the loading thread
+
+template <bool Ordered, class Launch>
+using Agenda = std::conditional_t<Ordered, Tickets<Launch>, Rounds<Launch>>;
+
+// Returns true if the phases before this one have written what a tile reads.
+__device__ __forceinline__ bool is_ready(const Stack& stack, int matrix) {
+  return stack.needed == 0 || hopper::read_counter(stack.progress + matrix) >= stack.needed;
 }
 
 // Returns true if the rows' operand of a tile is part of the columns' operand, so that it need not be loaded.
@@ -128,46 +262,66 @@ __device__ __forceinline__ void release(Shared& shared, int stage) {
   hopper::barrier_arrive_at(&shared.empty[stage], 1);
 }
 
-template <bool Down>
+template <Layouts Known>
+__device__ __forceinline__ bool A_is_down(const Stack& stack) {
+  return Known != Layouts::Along && stack.A_down;
+}
+template <Layouts Known>
+__device__ __forceinline__ bool B_is_down(const Stack& stack) {
+  return Known == Layouts::Update || (Known == Layouts::Same && stack.A_down);
+}
+
 __device__ __forceinline__ void load_rows(const CUtensorMap* map, uint8_t (*A)[kChunk], uint64_t* full,
-                                          const Tile& tile, int k) {
+                                          const Tile& tile, int k, bool down) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    Down ? hopper::load_box(map, A[i], full, tile.row[i], k, tile.matrix)
+    down ? hopper::load_box(map, A[i], full, tile.row[i], k, tile.matrix)
          : hopper::load_box(map, A[i], full, k, tile.row[i], tile.matrix);
   }
 }
 
 // Loads this block's half of the columns' operand into both blocks.
-template <bool Down>
 __device__ __forceinline__ void load_columns(const CUtensorMap* map, uint8_t (*B)[kChunk], uint64_t* full,
-                                             const Tile& tile, int k, int rank) {
+                                             const Tile& tile, int k, int rank, bool down) {
   constexpr int kHalf = kColumns / 64 / 2;
   const int column = tile.column + rank * kColumns / 2;
   B += rank * kHalf;
-  if constexpr (Down) {
+  if (down) {
     for (int i = 0; i < kHalf; ++i) hopper::load_box_for_both(map, B[i], full, column + 64 * i, k, tile.matrix);
   } else {
     hopper::load_box_for_both(map, B, full, k, column, tile.matrix);
   }
 }
 
-template <bool A_down, bool B_down>
+template <Layouts Known, class Launch>
+__device__ __forceinline__ void load_tile(const Launch& launch, Shared& shared, const Tile& tile, int rank,
+                                          Ring& ring) {
+  const Stack& stack = launch.stacks[tile.stack];
+  const bool shares = shares_operand(stack, tile);
+  for (int t = 0; t < 2; ++t) {
+    for (int d = 0; d < stack.depths[t]; ++d, ring.advance()) {
+      hopper::barrier_wait(&shared.empty[ring.stage], ring.parity ^ 1);
+      uint64_t* full = &shared.full[ring.stage];
+      hopper::barrier_expect(full, (shares ? kChunks - kRows / 64 : kChunks) * kChunk);
+      if (!shares) {
+        load_rows(&launch.maps[stack.A[t]], shared.stages[ring.stage], full, tile, d * kDepth, A_is_down<Known>(stack));
+      }
+      load_columns(&launch.maps[stack.B[t]], shared.stages[ring.stage] + kRows / 64, full, tile, d * kDepth, rank,
+                   B_is_down<Known>(stack));
+    }
+  }
+}
+
+template <Layouts Known, bool Ordered, class Launch>
 __device__ __forceinline__ void load_tiles(const Launch& launch, Shared& shared, int rank) {
   Ring ring;
-  for (int round = 0, index = index_of(0); index < launch.tiles; index = index_of(++round)) {
-    const Tile tile = find_tile(launch, index, rank);
-    const Stack& stack = launch.stacks[tile.stack];
-    const bool shares = shares_operand(stack, tile);
-    for (int t = 0; t < 2; ++t) {
-      for (int d = 0; d < stack.depths[t]; ++d, ring.advance()) {
-        hopper::barrier_wait(&shared.empty[ring.stage], ring.parity ^ 1);
-        uint64_t* full = &shared.full[ring.stage];
-        hopper::barrier_expect(full, (shares ? kChunks - kRows / 64 : kChunks) * kChunk);
-        if (!shares) load_rows<A_down>(&stack.A[t], shared.stages[ring.stage], full, tile, d * kDepth);
-        load_columns<B_down>(&stack.B[t], shared.stages[ring.stage] + kRows / 64, full, tile, d * kDepth, rank);
-      }
+  Agenda<Ordered, Launch> agenda{launch, shared, rank};
+  for (Tile tile = agenda.next_alone(); tile.stack >= 0; tile = agenda.next_alone()) {
+    if constexpr (Ordered) {
+      while (!is_ready(launch.stacks[tile.stack], tile.matrix)) __nanosleep(20);
+      hopper::fence_copies();
     }
+    load_tile<Known>(launch, shared, tile, rank, ring);
   }
 }
 
@@ -191,6 +345,14 @@ __device__ __forceinline__ void multiply_stage(float (&sums)[128], uint64_t A, u
   }
   hopper::wgmma_commit();
 }
+template <int Columns, Layouts Known>
+__device__ __forceinline__ void multiply_stage(float (&sums)[128], uint64_t A, uint64_t B, bool first, bool A_down) {
+  if (Known != Layouts::Along && A_down) {
+    multiply_stage<Columns, true, true>(sums, A, B, first);
+  } else {
+    multiply_stage<Columns, false, Known == Layouts::Update>(sums, A, B, first);
+  }
+}
 
 // The chunk of a stage that holds a warpgroup's rows.
 __device__ __forceinline__ int chunk_of_rows(const Stack& stack, const Tile& tile, int row0, int group) {
@@ -199,9 +361,9 @@ __device__ __forceinline__ int chunk_of_rows(const Stack& stack, const Tile& til
 
 // Computes the product of the next `depth` stages for the first `strips` strips and the rows in `chunk`. While the
 // tensor cores work on a stage, it calls `meanwhile` for the parts of some other work, spread evenly over the stages.
-template <bool A_down, bool B_down, class Meanwhile>
-__device__ __forceinline__ void multiply(float (&sums)[128], int strips, int depth, int chunk, Shared& shared,
-                                         Ring& ring, int parts, Meanwhile&& meanwhile) {
+template <Layouts Known, class Meanwhile>
+__device__ __forceinline__ void multiply(float (&sums)[128], int strips, int depth, int chunk, bool A_down,
+                                         Shared& shared, Ring& ring, int parts, Meanwhile&& meanwhile) {
   const bool signals = threadIdx.x % kGroup == 0;
   int previous = 0, part = 0;
   for (int d = 0; d < depth || part < parts; ++d) {
@@ -211,16 +373,16 @@ __device__ __forceinline__ void multiply(float (&sums)[128], int strips, int dep
       const uint64_t B = hopper::descriptor(hopper::shared_address(shared.stages[ring.stage][kRows / 64]), kChunk);
       switch (strips) {
         case 1:
-          multiply_stage<64, A_down, B_down>(sums, A, B, d == 0);
+          multiply_stage<64, Known>(sums, A, B, d == 0, A_down);
           break;
         case 2:
-          multiply_stage<128, A_down, B_down>(sums, A, B, d == 0);
+          multiply_stage<128, Known>(sums, A, B, d == 0, A_down);
           break;
         case 3:
-          multiply_stage<192, A_down, B_down>(sums, A, B, d == 0);
+          multiply_stage<192, Known>(sums, A, B, d == 0, A_down);
           break;
         default:
-          multiply_stage<256, A_down, B_down>(sums, A, B, d == 0);
+          multiply_stage<256, Known>(sums, A, B, d == 0, A_down);
       }
     }
 #pragma unroll 1

@@ -7,6 +7,8 @@
 namespace prism::cuda {
 namespace {
 
+using UpdateParameters = Parameters<Result::Weights, false>;
+
 // Weights are loaded and stored in slices of 64 rows and 32 columns, in two buffers.
 constexpr int kSlices = kColumns / kSlice;
 
@@ -17,7 +19,7 @@ struct Weights {
   float* master;
   int rows, columns;
 
-  __device__ __forceinline__ Weights(const Launch& launch, const Stack& stack, int matrix)
+  __device__ __forceinline__ Weights(const UpdateParameters::Launch& launch, const Stack& stack, int matrix)
       : rows(stack.rows), columns(stack.columns) {
     const Epilogue& e = stack.epilogue;
     W = static_cast<T*>(launch.pointers.W[e.first + matrix]);
@@ -101,7 +103,7 @@ struct Weights {
 // weights; each of the others updates a slice and requests the next.
 constexpr int kPartsOfUpdate = kSlices + 1;
 template <class T>
-__device__ __forceinline__ void update_part(const Pairs& pairs, int part, const Parameters<Result::Weights>& parameters,
+__device__ __forceinline__ void update_part(const Pairs& pairs, int part, const UpdateParameters& parameters,
                                             const Part& tile, const DecayAndRate& factors, Shared& shared, int group) {
   if (tile.stack < 0) return;
   const Stack& stack = parameters.launch.stacks[tile.stack];
@@ -138,23 +140,22 @@ __device__ __forceinline__ void update_part(const Pairs& pairs, int part, const 
 
 // Computes the tiles of an update. A tile waits in registers, as fp16; its weights are updated while the product of the
 // next tile is computed.
-template <bool A_down, bool B_down, class T>
-__device__ __forceinline__ void update_tiles(const Parameters<Result::Weights>& parameters, Shared& shared, int group,
-                                             int rank) {
-  const Launch& launch = parameters.launch;
+template <class T>
+__device__ __forceinline__ void update_tiles(const UpdateParameters& parameters, Shared& shared, int group, int rank) {
+  const auto& launch = parameters.launch;
   const bool applied = applies(launch.rates.apply);
   const DecayAndRate factors = decay_and_rate(launch.rates);
   Ring ring;
   Pairs pairs;
   Part finished;
-  for (int round = 0;; ++round) {
-    const int index = index_of(round);
-    const bool more = index < launch.tiles;  // after the last tile only weights remain to be updated
-    const Tile tile = more ? find_tile(launch, index, rank) : Tile{};
-    const Stack& stack = launch.stacks[tile.stack];
+  Rounds<UpdateParameters::Launch> agenda{launch, shared, rank};
+  for (;;) {
+    const Tile tile = agenda.next();
+    const bool more = tile.stack >= 0;  // after the last tile only weights remain to be updated
+    const Stack& stack = launch.stacks[more ? tile.stack : 0];
     float sums[128];
-    multiply<A_down, B_down>(
-        sums, kStrips, more ? stack.depths[0] + stack.depths[1] : 0, group, shared, ring, kPartsOfUpdate,
+    multiply<Layouts::Update>(
+        sums, kStrips, more ? stack.depths[0] + stack.depths[1] : 0, group, stack.A_down, shared, ring, kPartsOfUpdate,
         [&](int part) { update_part<T>(pairs, part, parameters, finished, factors, shared, group); });
     if (!more) break;
     if (!applied) continue;

@@ -2,25 +2,45 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
+#include <utility>
 
 namespace prism::cuda {
 
+cudaError_t takes_hopper(int device, bool* answer) {
+  int major = 0;
+  const cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  *answer = major == 9;
+  return error;
+}
+
 cudaError_t launch_products(const std::vector<Product>& products, const Pointers& pointers, const Rates& rates,
                             int device, cudaStream_t stream) {
-  int major = 0;
-  cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  bool hopper = false;
+  cudaError_t error = takes_hopper(device, &hopper);
   if (error != cudaSuccess) return error;
-  // One kernel for each layout of the operands and each type of weights.
-  std::map<std::tuple<bool, bool, Real>, std::vector<Product>> kinds;
+  // One kernel for Gram matrices, one for updates with each type of weights.
+  std::map<std::pair<bool, Real>, std::vector<Product>> kinds;
   for (const auto& product : products)
-    kinds[{product.A_down, product.B_down, product.epilogue.weight}].push_back(product);
+    kinds[{product.A_down == product.B_down && product.symmetric, product.epilogue.weight}].push_back(product);
   for (const auto& [kind, list] : kinds) {
     for (size_t first = 0; first < list.size() && error == cudaSuccess; first += kMaxProducts) {
       const int count = static_cast<int>(std::min<size_t>(kMaxProducts, list.size() - first));
-      error = major == 9 ? launch_hopper(&list[first], count, pointers, rates, device, stream)
-                         : launch_portable(&list[first], count, pointers, rates, stream);
+      error = hopper ? launch_hopper(&list[first], count, pointers, rates, device, stream)
+                     : launch_portable(&list[first], count, pointers, rates, stream);
     }
+  }
+  return error;
+}
+
+cudaError_t launch_sequence(const std::vector<std::vector<Product>>& phases, int* tickets, int device,
+                            cudaStream_t stream) {
+  bool hopper = false;
+  cudaError_t error = takes_hopper(device, &hopper);
+  if (error != cudaSuccess) return error;
+  if (hopper) return launch_hopper_sequence(phases, tickets, device, stream);
+  for (const auto& products : phases) {
+    if (error == cudaSuccess)
+      error = launch_portable(products.data(), static_cast<int>(products.size()), {}, {}, stream);
   }
   return error;
 }

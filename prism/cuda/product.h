@@ -32,6 +32,15 @@ struct Term {
   int k = 0;
 };
 
+// The Frobenius norms of symmetric results, which the kernel for compute capability 9.0 can sum as it forms them.
+struct Norms {
+  float* squares = nullptr;                    // norm_places for each matrix; null: no norms
+  int* arrived = nullptr;                      // of each matrix; 0 before the launch
+  float *factor = nullptr, *square = nullptr;  // of each matrix: scale/‖v‖_F, 1 for v = 0, and its square
+  float* update = nullptr;                     // of each matrix; multiplied by √factor
+  float scale = 1;
+};
+
 // How the sums P(i, j) become the result.
 //
 // A matrix: v = alpha·P + c1·C1 + beta·C + diagonal·I, stored as fp16, high = v and low = v − high, or as float32 in C.
@@ -55,6 +64,8 @@ struct Epilogue {
   float beta = 1;
   const float* beta_of = nullptr;
 
+  Norms norms = {};
+
   bool weights = false;  // W, and float32 masters if there are any, in the launch's tables
   float scale = 1;
   Real weight = Real::Float32;
@@ -72,6 +83,7 @@ struct Product {
   bool A_down = false, B_down = false;  // k runs down the columns of the stored matrix instead of along its rows
   bool symmetric = false;               // only i ≥ j is computed; the rest is mirrored
   Epilogue epilogue = {};
+  int* progress = nullptr;  // of each matrix, in a sequence: 0 before its first phase
 };
 
 // The pointers that cannot be strided, for all products of a launch.
@@ -90,7 +102,22 @@ struct Rates {
 cudaError_t launch_products(const std::vector<Product>& products, const Pointers& pointers, const Rates& rates,
                             int device, cudaStream_t stream);
 
-// Launch products of the same kind: the same layout of operands, kind of result and type of weights.
+// Returns true if this device takes the kernel for compute capability 9.0, which also sums norms.
+cudaError_t takes_hopper(int device, bool* answer);
+int norm_places(int64_t n);  // for one n×n result
+
+// Launches products that follow each other: in each phase, a matrix reads what the phases before it made of the same
+// matrix, and its progress, in the place that its products name, tells when that is written. All products are fp16
+// matrices without a float32 one, square, and those of a matrix have the same size. One kernel takes all phases if they
+// fit its parameters: a matrix enters the next phase while others are still in this one. `tickets` are
+// kMaxSequenceLaunches zeros.
+constexpr int kMaxSequenceLaunches = 512;
+cudaError_t launch_sequence(const std::vector<std::vector<Product>>& phases, int* tickets, int device,
+                            cudaStream_t stream);
+cudaError_t launch_hopper_sequence(const std::vector<std::vector<Product>>& phases, int* tickets, int device,
+                                   cudaStream_t stream);
+
+// Launch products of the same kind: kind of result and type of weights.
 cudaError_t launch_hopper(const Product* products, int count, const Pointers& pointers, const Rates& rates, int device,
                           cudaStream_t stream);
 cudaError_t launch_portable(const Product* products, int count, const Pointers& pointers, const Rates& rates,

@@ -6,6 +6,10 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "prism/cuda/hopper_weights.cuh"
 
@@ -14,21 +18,20 @@ namespace {
 
 // Returns false if the launch would only write every C back, as between two refreshes of averaged covariances. The same
 // for all blocks.
+template <class Launch>
 __device__ bool has_work(const Launch& launch) {
   if (!launch.stacks[0].epilogue.writes_C) return true;
   bool mine = false;
-  for (int s = 0; s < kMaxProducts && launch.stacks[s].tiles > 0; ++s) {
-    const int count = launch.stacks[s].tiles / launch.stacks[s].tiles_of_one;
-    for (int i = static_cast<int>(threadIdx.x); i < count; i += 3 * kGroup)
+  for (int s = 0; s < launch.stack_count; ++s) {
+    for (int i = static_cast<int>(threadIdx.x); i < launch.stacks[s].count; i += 3 * kGroup)
       mine |= !leaves_C(launch.stacks[s].epilogue, i);
   }
   return __syncthreads_or(mine);
 }
 
-template <bool A_down, bool B_down, Result Kind, class T>
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(3 * kGroup, 1)
-    product_kernel(const __grid_constant__ Parameters<Kind> parameters) {
-  const Launch& launch = parameters.launch;
+template <Layouts Known, Result Kind, class T, bool Ordered>
+__device__ __forceinline__ void run_block(const Parameters<Kind, Ordered>& parameters) {
+  const auto& launch = parameters.launch;
   extern __shared__ __align__(1024) uint8_t memory[];  // the alignment of the swizzle's pattern
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   if (threadIdx.x == 0) {
@@ -37,6 +40,10 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(3 * kGroup, 1)
       hopper::barrier_init(&shared.empty[i], 4);  // the multiplying warpgroups of both blocks
     }
     for (int i = 0; i < 4; ++i) hopper::barrier_init(&shared.arrived[i / 2][i % 2], 1);
+    for (int i = 0; Ordered && i < kTickets; ++i) {
+      hopper::barrier_init(&shared.told[i], 1);
+      hopper::barrier_init(&shared.heard[i], kListeners);
+    }
     hopper::barrier_init_visible();
   }
   hopper::cluster_sync();
@@ -50,17 +57,32 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(3 * kGroup, 1)
   const int group = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / kGroup, 0);
   if (group == 0) {
     hopper::fewer_registers<24>();
-    if (threadIdx.x == 0) load_tiles<A_down, B_down>(launch, shared, rank);
+    if (threadIdx.x == 0) load_tiles<Known, Ordered>(launch, shared, rank);
+    if constexpr (Ordered) {
+      if (threadIdx.x == 32 && rank == 0)
+        Tickets<typename Parameters<Kind, Ordered>::Launch>{launch, shared, rank}.tell_all();
+    }
   } else {
     hopper::more_registers<240>();
     if constexpr (Kind == Result::Weights) {
-      update_tiles<A_down, B_down, T>(parameters, shared, group - 1, rank);
+      update_tiles<T>(parameters, shared, group - 1, rank);
     } else {
-      multiply_tiles<A_down, B_down, Kind>(launch, shared, group - 1, rank);
+      multiply_tiles<Known, Kind, Ordered>(launch, shared, group - 1, rank);
     }
   }
   __syncwarp();
   hopper::cluster_sync();  // the other block may still write here
+}
+
+template <Layouts Known, Result Kind, class T>
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(3 * kGroup, 1)
+    product_kernel(const __grid_constant__ Parameters<Kind, false> parameters) {
+  run_block<Known, Kind, T, false>(parameters);
+}
+
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(3 * kGroup, 1)
+    sequence_kernel(const __grid_constant__ Parameters<Result::Halves, true> parameters) {
+  run_block<Layouts::Along, Result::Halves, void, true>(parameters);
 }
 
 using EncodeTensorMap = decltype(&cuTensorMapEncodeTiled);
@@ -88,6 +110,7 @@ struct MapShape {
   int count = 1, rows = 0, columns = 0;
   int64_t pitch = 0, stride = 0;
   int box_rows = 0, box_columns = 64;
+  bool operator==(const MapShape&) const = default;
 };
 cudaError_t make_map(EncodeTensorMap encode, CUtensorMap* map, const void* data, const MapShape& shape) {
   const cuuint64_t sizes[3] = {static_cast<cuuint64_t>(shape.columns), static_cast<cuuint64_t>(shape.rows),
@@ -105,49 +128,121 @@ cudaError_t make_map(EncodeTensorMap encode, CUtensorMap* map, const void* data,
 
 int pieces(int size, int piece) { return (size + piece - 1) / piece; }
 
-// Creates all maps of a product with the box sizes that the kernel uses: 64 rows, 128 columns of the product, or 64
-// indices of k down the columns; strips of 64.
-cudaError_t make_maps(EncodeTensorMap encode, Stack& stack, const Product& product) {
-  cudaError_t error = cudaSuccess;
-  const auto map = [&](CUtensorMap* target, const Operand& operand, int outer, int k, bool down, int box) {
-    if (error == cudaSuccess)
-      error = make_map(encode, target, operand.data,
-                       {.count = product.count,
-                        .rows = down ? k : outer,
-                        .columns = down ? outer : k,
-                        .pitch = operand.pitch,
-                        .stride = operand.stride,
-                        .box_rows = down ? kDepth : box});
-  };
-  for (int t = 0; t < product.term_count; ++t) {
-    const Term& term = product.terms[t];
-    stack.depths[t] = pieces(term.k, kDepth);
-    map(&stack.A[t], term.A, product.rows, term.k, product.A_down, kStrip);
-    map(&stack.B[t], term.B, product.columns, term.k, product.B_down, kColumns / 2);
-  }
-  const Epilogue& e = product.epilogue;
-  const auto strips = [&](CUtensorMap* target, const __half* data) {
-    if (data != nullptr) map(target, {data, e.pitch, e.stride}, product.rows, product.columns, false, kStrip);
-  };
-  strips(&stack.high, e.high);
-  strips(&stack.low, e.low);
-  return error;
-}
+// Fills the parameters of a launch.
+template <class Launch>
+class Builder {
+ public:
+  explicit Builder(EncodeTensorMap encode) : encode_(encode) {}
 
-cudaError_t make_stack(EncodeTensorMap encode, Stack& stack, const Product& product) {
-  stack.rows = product.rows;
-  stack.columns = product.columns;
-  stack.column_tiles = pieces(product.columns, kColumns);
-  const int row_tiles = pieces(product.rows, 2 * kRows);
-  stack.tiles_of_one = product.symmetric ? triangle(row_tiles) : row_tiles * stack.column_tiles;
-  stack.tiles = product.count * stack.tiles_of_one;
-  stack.symmetric = product.symmetric;
-  stack.square = product.A_down == product.B_down;
-  for (int t = 0; t < product.term_count; ++t)
-    stack.square = stack.square && product.terms[t].A.data == product.terms[t].B.data;
-  stack.epilogue = product.epilogue;
-  return make_maps(encode, stack, product);
-}
+  // Returns true if another product certainly fits.
+  bool has_room() const { return launch.stack_count < Launch::kStacks && map_count_ + 6 <= Launch::kMaps; }
+
+  cudaError_t add(const Product& product, int needed) {
+    Stack& stack = launch.stacks[launch.stack_count];
+    stack.count = product.count;
+    stack.rows = product.rows;
+    stack.columns = product.columns;
+    stack.column_tiles = pieces(product.columns, kColumns);
+    stack.tiles_of_one = tiles_of(product);
+    stack.symmetric = product.symmetric;
+    stack.A_down = product.A_down;
+    stack.square = product.A_down == product.B_down;
+    for (int t = 0; t < product.term_count; ++t)
+      stack.square = stack.square && product.terms[t].A.data == product.terms[t].B.data;
+    stack.progress = product.progress;
+    stack.needed = needed;
+    stack.epilogue = product.epilogue;
+    make_maps(stack, product);
+    ++launch.stack_count;
+    return error_;
+  }
+
+  // Lists all tiles in the order of the products.
+  void list_tiles() {
+    for (int s = 0; s < launch.stack_count; ++s) list(s, Cover::All);
+  }
+  // Lists the longest first: short ones fill the gaps at the end.
+  void list_longest_first() {
+    struct Some {
+      int stack;
+      Cover cover;
+      int length;
+    };
+    std::vector<Some> all;
+    for (int s = 0; s < launch.stack_count; ++s) {
+      const Stack& stack = launch.stacks[s];
+      const int depth = stack.depths[0] + stack.depths[1];
+      if (stack.symmetric && stack.column_tiles == 2) {
+        all.push_back({s, Cover::Below, 8 * depth});
+        all.push_back({s, Cover::Diagonal, 5 * depth});
+      } else {
+        all.push_back({s, Cover::All, 8 * depth});
+      }
+    }
+    std::stable_sort(all.begin(), all.end(), [](const Some& a, const Some& b) { return a.length > b.length; });
+    for (const auto& some : all) list(some.stack, some.cover);
+  }
+
+  static int tiles_of(const Product& product) {
+    const int row_tiles = pieces(product.rows, 2 * kRows);
+    return product.symmetric ? triangle(row_tiles) : row_tiles * pieces(product.columns, kColumns);
+  }
+
+  Launch launch{};
+
+ private:
+  void list(int s, Cover cover) {
+    const Stack& stack = launch.stacks[s];
+    const int diagonal = stack.column_tiles;
+    const int of_one = cover == Cover::All     ? stack.tiles_of_one
+                       : cover == Cover::Below ? stack.tiles_of_one - diagonal
+                                               : diagonal;
+    launch.ranges[range_count_++] = {s, stack.count * of_one, of_one, cover};
+    launch.tiles += stack.count * of_one;
+  }
+
+  // Creates all maps of a product with the box sizes that the kernel uses: 64 rows, 128 columns of the product, or 64
+  // indices of k down the columns; strips of 64.
+  void make_maps(Stack& stack, const Product& product) {
+    const auto map = [&](const Operand& operand, int outer, int k, bool down, int box) {
+      return index_of_map(operand.data, {.count = product.count,
+                                         .rows = down ? k : outer,
+                                         .columns = down ? outer : k,
+                                         .pitch = operand.pitch,
+                                         .stride = operand.stride,
+                                         .box_rows = down ? kDepth : box});
+    };
+    for (int t = 0; t < product.term_count; ++t) {
+      const Term& term = product.terms[t];
+      stack.depths[t] = pieces(term.k, kDepth);
+      stack.A[t] = map(term.A, product.rows, term.k, product.A_down, kStrip);
+      stack.B[t] = map(term.B, product.columns, term.k, product.B_down, kColumns / 2);
+    }
+    const Epilogue& e = product.epilogue;
+    const auto strips = [&](const __half* data) {
+      return map({data, e.pitch, e.stride}, product.rows, product.columns, false, kStrip);
+    };
+    if (e.high != nullptr) stack.high = strips(e.high);
+    if (e.low != nullptr) stack.low = strips(e.low);
+  }
+
+  // The same map serves several products.
+  uint8_t index_of_map(const void* data, const MapShape& shape) {
+    for (int i = 0; i < map_count_; ++i) {
+      if (made_[i].first == data && made_[i].second == shape) return static_cast<uint8_t>(i);
+    }
+    if (map_count_ == Launch::kMaps) error_ = cudaErrorInvalidValue;
+    if (error_ != cudaSuccess) return 0;
+    made_[map_count_] = {data, shape};
+    error_ = make_map(encode_, &launch.maps[map_count_], data, shape);
+    return static_cast<uint8_t>(map_count_++);
+  }
+
+  EncodeTensorMap encode_;
+  std::array<std::pair<const void*, MapShape>, Launch::kMaps> made_{};
+  int map_count_ = 0, range_count_ = 0;
+  cudaError_t error_ = cudaSuccess;
+};
 
 // Creates the maps of a product's weights, or of their masters.
 cudaError_t map_weights(EncodeTensorMap encode, CUtensorMap* maps, const Product& product, const Pointers& pointers) {
@@ -169,9 +264,6 @@ cudaError_t map_weights(EncodeTensorMap encode, CUtensorMap* maps, const Product
   return cudaSuccess;
 }
 
-template <Result Kind>
-using Kernel = void (*)(Parameters<Kind>);
-
 cudaError_t run(const auto& kernel, const auto& parameters, int device, cudaStream_t stream) {
   int processors = 0;
   cudaError_t error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
@@ -192,71 +284,99 @@ cudaError_t run(const auto& kernel, const auto& parameters, int device, cudaStre
   return cudaLaunchKernelEx(&config, kernel, parameters);
 }
 
-template <bool A_down>
-Kernel<Result::Weights> weight_kernel(Real type) {
-  switch (type) {
-    case Real::Float16:
-      return product_kernel<A_down, true, Result::Weights, __half>;
-    case Real::BFloat16:
-      return product_kernel<A_down, true, Result::Weights, __nv_bfloat16>;
-    case Real::Float32:
-      break;
-  }
-  return product_kernel<A_down, true, Result::Weights, float>;
-}
-
 // Runs updates from the right, T·Q, and from the left, Qᵀ·T.
-cudaError_t run_update(EncodeTensorMap encode, const Product* products, int count, const Launch& launch, int device,
-                       cudaStream_t stream) {
-  if (!products[0].B_down) return cudaErrorInvalidValue;
-  Parameters<Result::Weights> parameters{launch, {}};
+cudaError_t run_update(EncodeTensorMap encode, UpdateParameters& parameters, const Product* products, int count,
+                       int device, cudaStream_t stream) {
   for (int p = 0; p < count; ++p) {
-    const cudaError_t error = map_weights(encode, parameters.weights, products[p], launch.pointers);
+    const cudaError_t error = map_weights(encode, parameters.weights, products[p], parameters.launch.pointers);
     if (error != cudaSuccess) return error;
   }
-  const Real type = products[0].epilogue.weight;
-  return run(products[0].A_down ? weight_kernel<true>(type) : weight_kernel<false>(type), parameters, device, stream);
+  auto kernel = product_kernel<Layouts::Update, Result::Weights, float>;
+  if (products[0].epilogue.weight == Real::Float16) kernel = product_kernel<Layouts::Update, Result::Weights, __half>;
+  if (products[0].epilogue.weight == Real::BFloat16)
+    kernel = product_kernel<Layouts::Update, Result::Weights, __nv_bfloat16>;
+  return run(kernel, parameters, device, stream);
 }
 
-// Runs left Gram matrices and the iteration, right Gram matrices, or updates that are stored: T·Q and Qᵀ·T.
-template <Result Kind>
-cudaError_t run_matrices(const Product* products, const Launch& launch, int device, cudaStream_t stream) {
-  const bool A_down = products[0].A_down, B_down = products[0].B_down;
-  Kernel<Kind> kernel = A_down ? product_kernel<true, true, Kind, void> : product_kernel<false, false, Kind, void>;
-  if constexpr (Kind == Result::Halves) {
-    if (!A_down && B_down) kernel = product_kernel<false, true, Kind, void>;
-  } else {
-    if (!A_down && B_down) return cudaErrorInvalidValue;
+template <class Launch>
+cudaError_t build(Builder<Launch>& builder, const Product* products, int count, const Pointers& pointers,
+                  const Rates& rates) {
+  for (int p = 0; p < count; ++p) {
+    const cudaError_t error = builder.add(products[p], 0);
+    if (error != cudaSuccess) return error;
   }
-  if (A_down && !B_down) return cudaErrorInvalidValue;
-  return run(kernel, Parameters<Kind>{launch}, device, stream);
+  builder.list_longest_first();
+  builder.launch.pointers = pointers;
+  builder.launch.rates = rates;
+  return cudaSuccess;
 }
 
 }  // namespace
+
+int norm_places(int64_t n) { return kSignals * triangle(pieces(static_cast<int>(n), kColumns)); }
 
 cudaError_t launch_hopper(const Product* products, int count, const Pointers& pointers, const Rates& rates, int device,
                           cudaStream_t stream) {
   EncodeTensorMap encode = nullptr;
   cudaError_t error = find_encoder(&encode);
   if (error != cudaSuccess) return error;
-  // The deepest tiles come first: short ones fill the gaps at the end.
-  std::array<const Product*, kMaxProducts> order{};
-  for (int p = 0; p < count; ++p) order[p] = &products[p];
-  const auto depth = [](const Product* product) { return product->terms[0].k * product->term_count; };
-  std::stable_sort(order.begin(), order.begin() + count,
-                   [&](const Product* a, const Product* b) { return depth(a) > depth(b); });
-  Launch launch{};
+  bool same = true, update = true;
   for (int p = 0; p < count; ++p) {
-    error = make_stack(encode, launch.stacks[p], *order[p]);
-    if (error != cudaSuccess) return error;
-    launch.tiles += launch.stacks[p].tiles;
+    same = same && products[p].A_down == products[p].B_down;
+    update = update && products[p].B_down;
   }
-  launch.pointers = pointers;
-  launch.rates = rates;
   const Epilogue& e = products[0].epilogue;
-  if (e.weights) return run_update(encode, products, count, launch, device, stream);
-  return e.reads_C || e.writes_C ? run_matrices<Result::Float32>(products, launch, device, stream)
-                                 : run_matrices<Result::Halves>(products, launch, device, stream);
+  if (e.weights) {
+    if (!update) return cudaErrorInvalidValue;
+    Builder<UpdateParameters::Launch> builder(encode);
+    error = build(builder, products, count, pointers, rates);
+    if (error != cudaSuccess) return error;
+    UpdateParameters parameters{builder.launch, {}};
+    return run_update(encode, parameters, products, count, device, stream);
+  }
+  using Some = Parameters<Result::Halves, false>;
+  Builder<Some::Launch> builder(encode);
+  error = build(builder, products, count, pointers, rates);
+  if (error != cudaSuccess) return error;
+  if (e.reads_C || e.writes_C) {
+    if (!same) return cudaErrorInvalidValue;
+    return run(product_kernel<Layouts::Same, Result::Float32, void>, Parameters<Result::Float32, false>{builder.launch},
+               device, stream);
+  }
+  if (!same && !update) return cudaErrorInvalidValue;
+  return run(same ? product_kernel<Layouts::Same, Result::Halves, void>
+                  : product_kernel<Layouts::Update, Result::Halves, void>,
+             Some{builder.launch}, device, stream);
+}
+
+cudaError_t launch_hopper_sequence(const std::vector<std::vector<Product>>& phases, int* tickets, int device,
+                                   cudaStream_t stream) {
+  EncodeTensorMap encode = nullptr;
+  cudaError_t error = find_encoder(&encode);
+  if (error != cudaSuccess) return error;
+  using Some = Parameters<Result::Halves, true>;
+  std::optional<Builder<Some::Launch>> builder;
+  const auto launch = [&] {
+    if (!builder || error != cudaSuccess) return;
+    builder->list_tiles();
+    builder->launch.ticket = tickets++;
+    error = run(sequence_kernel, Some{builder->launch}, device, stream);
+    builder.reset();
+  };
+  std::map<int, int> done;  // by the size of the matrices
+  for (const auto& products : phases) {
+    std::map<int, int> more;
+    for (const auto& product : products) {
+      if (builder && !builder->has_room()) launch();
+      if (!builder) builder.emplace(encode);
+      if (error == cudaSuccess) error = builder->add(product, done[product.rows]);
+      if (product.A_down || product.B_down) error = cudaErrorInvalidValue;
+      more[product.rows] = kSignals * Builder<Some::Launch>::tiles_of(product);
+    }
+    for (const auto& [rows, signals] : more) done[rows] += signals;
+  }
+  launch();
+  return error;
 }
 
 }  // namespace prism::cuda

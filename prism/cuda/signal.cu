@@ -10,6 +10,19 @@ namespace {
 
 constexpr int kThreads = 256;
 
+// Programmatic dependent launch: a kernel may begin before the previous one has ended, and must wait before it reads or
+// writes. Devices before compute capability 9.0 do not have it.
+__device__ void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // The momentum, the operand T and the innovation D of one element (prism/optim/spectral.h).
 struct Signal {
   float M, T, D;
@@ -73,6 +86,7 @@ __device__ Measure merged(Measure mine) { return merged_in_block<kThreads>(mine,
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) measure_kernel(const __grid_constant__ SignalLaunch launch) {
+  let_next_begin();
   const SignalMatrix& matrix = launch.matrices[matrix_of_block(launch, blockIdx.x)];
   const SignalRule rule = read_rule(launch, matrix);
   const auto* G = static_cast<const T*>(matrix.G);
@@ -173,6 +187,10 @@ __global__ void operand_factor_kernel(const __grid_constant__ SignalLaunch launc
 __global__ void __launch_bounds__(kThreads) factor_kernel(const __grid_constant__ SignalLaunch launch) {
   const int index = blockIdx.x;
   const SignalMatrix& matrix = launch.matrices[index];
+  let_next_begin();
+  wait_for_previous();
+  for (int i = index * kThreads + static_cast<int>(threadIdx.x); i < launch.counter_count; i += launch.count * kThreads)
+    launch.counters[i] = 0;
   const Measure sums = sums_of(launch, index);
   Measure diagonal{0, 0, 0, 0};
   if (launch.averaged) {
@@ -216,6 +234,8 @@ __global__ void __launch_bounds__(kThreads) advance_kernel(const __grid_constant
       launch.blocks - 1 - static_cast<int>(blockIdx.x);  // the blocks measured last may still be in the cache
   const int index = matrix_of_block(launch, block);
   const SignalMatrix& matrix = launch.matrices[index];
+  let_next_begin();
+  wait_for_previous();
   const SignalRule rule = read_rule(launch, matrix);
   const auto* G = static_cast<const T*>(matrix.G);
   const bool apply = applies(launch.apply);
@@ -280,13 +300,25 @@ struct AdvanceKernel {
   static constexpr auto function = advance_kernel<T>;
 };
 
-}  // namespace
-
-cudaError_t launch_measure(const SignalLaunch& launch, cudaStream_t stream) {
-  for_type<MeasureKernel>(launch.gradient)<<<launch.blocks, kThreads, 0, stream>>>(launch);
-  factor_kernel<<<launch.count, kThreads, 0, stream>>>(launch);
-  return cudaGetLastError();
+// Launches a kernel that waits for the previous one itself, if it was compiled for the device.
+cudaError_t launch_closely(const auto& kernel, int blocks, const SignalLaunch& launch, int device,
+                           cudaStream_t stream) {
+  int major = 0;
+  const cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  if (error != cudaSuccess) return error;
+  cudaLaunchAttribute closely{};
+  closely.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  closely.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(blocks);
+  config.blockDim = dim3(kThreads);
+  config.stream = stream;
+  config.attrs = &closely;
+  config.numAttrs = major == 9 ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, launch);
 }
+
+}  // namespace
 
 cudaError_t launch_sums(const SignalLaunch& launch, double* sums, cudaStream_t stream) {
   for_type<MeasureKernel>(launch.gradient)<<<launch.blocks, kThreads, 0, stream>>>(launch);
@@ -302,9 +334,14 @@ cudaError_t launch_factors(const SignalLaunch& launch, bool operands_only, cudaS
   return cudaGetLastError();
 }
 
-cudaError_t launch_advance(const SignalLaunch& launch, cudaStream_t stream) {
-  for_type<AdvanceKernel>(launch.gradient)<<<launch.blocks, kThreads, 0, stream>>>(launch);
-  return cudaGetLastError();
+cudaError_t launch_measure(const SignalLaunch& launch, int device, cudaStream_t stream) {
+  for_type<MeasureKernel>(launch.gradient)<<<launch.blocks, kThreads, 0, stream>>>(launch);
+  const cudaError_t error = cudaGetLastError();
+  return error == cudaSuccess ? launch_closely(factor_kernel, launch.count, launch, device, stream) : error;
+}
+
+cudaError_t launch_advance(const SignalLaunch& launch, int device, cudaStream_t stream) {
+  return launch_closely(for_type<AdvanceKernel>(launch.gradient), launch.blocks, launch, device, stream);
 }
 
 cudaError_t launch_count(float* const* steps, int count, const bool* apply, cudaStream_t stream) {

@@ -51,13 +51,14 @@ struct SignalLaunch {
   const float* grad_scale;
   Measure* measures;  // one per block
   SignalFactors factors;
+  int *counters, counter_count;  // set to 0 for the kernels that follow
   // Of parts of matrices: the measures of the whole matrices, kSums numbers of each. Null: `measures` are of all blocks.
   const double* sums = nullptr;
 };
 
 // Finds the largest magnitudes and sums of squares of T and D, and computes the factors from them. Changes no state but
 // C_scale.
-cudaError_t launch_measure(const SignalLaunch& launch, cudaStream_t stream);
+cudaError_t launch_measure(const SignalLaunch& launch, int device, cudaStream_t stream);
 
 // The two halves of launch_measure for parts of matrices. The first writes the measures of each part to `sums`, kSums
 // numbers of each; the second computes the factors of the whole matrices from launch.sums: all of them, or only those of
@@ -66,7 +67,7 @@ cudaError_t launch_sums(const SignalLaunch& launch, double* sums, cudaStream_t s
 cudaError_t launch_factors(const SignalLaunch& launch, bool operands_only, cudaStream_t stream);
 
 // Writes M ← βM + (1−β)G and the operands T and D in fp16.
-cudaError_t launch_advance(const SignalLaunch& launch, cudaStream_t stream);
+cudaError_t launch_advance(const SignalLaunch& launch, int device, cudaStream_t stream);
 
 // Adds 1 to each of `count` step counters.
 cudaError_t launch_count(float* const* steps, int count, const bool* apply, cudaStream_t stream);

@@ -37,7 +37,9 @@ SignalLaunch signal_launch(const SpectralRule& rule, const StepScalars& scalars,
                       .apply = scalars.apply,
                       .grad_scale = scalars.grad_scale,
                       .measures = layout.measures,
-                      .factors = layout.factors};
+                      .factors = layout.factors,
+                      .counters = layout.counters,
+                      .counter_count = layout.counter_count};
   int index = 0, block = 0;
   for (size_t s = 0; s < chunk.size(); ++s) {
     const auto& stack = *chunk[s].stack;
@@ -101,9 +103,9 @@ std::vector<Product> mean_products(const Chunk& chunk, const Layout& layout) {
   });
 }
 
-// R = (TᵀT + γ²DᵀD, γ²Ĉ or δI) / (bound²·trace), as the iteration's A.
+// R = (TᵀT + γ²DᵀD, γ²Ĉ or δI) / (bound²·trace), as the iteration's A. If `norms`, the product sums its norm, too.
 std::vector<Product> gram_products(const SpectralRule& rule, const Chunk& chunk, const Layout& layout,
-                                   const Iteration& iteration) {
+                                   const Iteration& iteration, bool norms) {
   return for_segments(chunk, [&](size_t s, const MatrixStack& stack, int first) {
     const int64_t k = gram_side(stack);
     const Operand D = layout.operand(chunk, s, layout.D);
@@ -121,6 +123,15 @@ std::vector<Product> gram_products(const SpectralRule& rule, const Chunk& chunk,
                         .reads_C = rule.averaged,
                         .beta = static_cast<float>(scale),
                         .beta_of = layout.factors.gram_beta + first};
+    const int index = layout.first_of.at(k) + layout.place[s];
+    if (norms) {
+      product.epilogue.norms = {.squares = layout.norm_parts + layout.norm_part(k, layout.place[s]),
+                                .arrived = layout.normed + index,
+                                .factor = layout.powers[0] + index,
+                                .square = layout.powers[1] + index,
+                                .update = layout.factors.update + first,
+                                .scale = static_cast<float>(scale)};
+    }
     return product;
   });
 }
@@ -174,6 +185,7 @@ std::vector<Product> iteration_products(const SpectralRule& rule, const Iteratio
                         .low = layout.writable(k, step.low),
                         .pitch = pitch_of(k),
                         .stride = k * pitch_of(k)};
+    product.progress = layout.progress + layout.first_of.at(k);
     products.push_back(product);
   }
   return products;
@@ -286,8 +298,8 @@ class ChunkStep {
 
   // M ← βM + (1−β)G, and T and γD in fp16 with their scales.
   void operands() {
-    then([&] { return launch_measure(signal_, stream_); });
-    then([&] { return launch_advance(signal_, stream_); });
+    then([&] { return launch_measure(signal_, device_, stream_); });
+    then([&] { return launch_advance(signal_, device_, stream_); });
   }
 
   // Takes operands of whole matrices that other processes formed, (B, m, n) without gaps, in place of operands(). `sums`
@@ -309,10 +321,16 @@ class ChunkStep {
 
   // The Gram matrix R of the operands, and its inverse root Q.
   void shape() {
+    bool hopper = false;
+    then([&] { return takes_hopper(device_, &hopper); });
+    const bool norms = rule_.by_norm && hopper;
     if (rule_.averaged && refreshes_) multiply(mean_products(chunk_, layout_), covariances_);
-    multiply(gram_products(rule_, chunk_, layout_, iteration_), covariances_);
-    if (rule_.by_norm) then([&] { return launch_norm(norm_launch(rule_, chunk_, layout_, iteration_), stream_); });
-    for (const auto& product : iteration_.products) multiply(iteration_products(rule_, product, layout_), covariances_);
+    multiply(gram_products(rule_, chunk_, layout_, iteration_, norms), covariances_);
+    if (rule_.by_norm && !norms)
+      then([&] { return launch_norm(norm_launch(rule_, chunk_, layout_, iteration_), stream_); });
+    std::vector<std::vector<Product>> phases;
+    for (const auto& product : iteration_.products) phases.push_back(iteration_products(rule_, product, layout_));
+    then([&] { return launch_sequence(phases, layout_.tickets, device_, stream_); });
   }
 
   // W ← (1 − lr·λ)W − lr·scale·TQ: the update is the last product, written as it is formed, or stored and rescaled.
@@ -413,7 +431,8 @@ int form_operands(const SpectralRule& rule, const MatrixStack& parts, const doub
   auto* factors = static_cast<float*>(allocate(2 * kMaxMatrices * sizeof(float)));
   const int64_t elements = parts.m * parts.n;
   auto* cuda_stream = static_cast<cudaStream_t>(stream);
-  cudaError_t error = cudaSuccess;
+  int device = 0;
+  cudaError_t error = cudaGetDevice(&device);
   for (size_t first = 0; first < parts.G.size() && error == cudaSuccess; first += kMaxMatrices) {
     SignalLaunch launch = part_launch(rule, parts, first);
     launch.sums = sums + first * kSums;
@@ -425,7 +444,7 @@ int form_operands(const SpectralRule& rule, const MatrixStack& parts, const doub
       if (D != nullptr) launch.matrices[i].D = static_cast<__half*>(D) + offset;
     }
     error = launch_factors(launch, /*operands_only=*/true, cuda_stream);
-    if (error == cudaSuccess) error = launch_advance(launch, cuda_stream);
+    if (error == cudaSuccess) error = launch_advance(launch, device, cuda_stream);
   }
   return error;
 }

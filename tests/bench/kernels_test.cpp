@@ -73,6 +73,19 @@ TEST(Launches, ThatDoNotFitAreNotGuessed) {
   EXPECT_EQ(labels({"at::native::fill"}, kernels_of("prism_minimax9")), std::vector<std::string>{"?"});
 }
 
+TEST(Launches, OfAllProductsOfTheIterationAreOneRow) {  // as on a Hopper GPU
+  const std::vector<std::string> names = {"prism::cuda::measure_kernel<float>", "prism::cuda::factor_kernel",
+                                          "prism::cuda::advance_kernel<float>", kProduct,
+                                          "prism::cuda::sequence_kernel",       kProduct};
+  const auto apart = kernels_of("prism_minimax9"), kernels = as_launched(apart, names);
+  EXPECT_EQ(labels(names, kernels),
+            (std::vector<std::string>{"measure", "factor", "advance", "Gram", "iteration", "W ← … − lr·TQ"}));
+  double flop = 0, joint = 0;
+  for (const auto& kernel : apart) flop += kernel.kind == Kernel::Kind::Iteration ? kernel.work.flop : 0;
+  for (const auto& kernel : kernels) joint += kernel.label == "iteration" ? kernel.work.flop : 0;
+  EXPECT_DOUBLE_EQ(joint, flop);
+}
+
 TEST(Roofline, NamesTheBoundOfEachKernel) {
   const Peak peak{100e12, 1e12};
   const KernelTime products{"", 1, 1, {50e9, 0.1e9}}, copies{"", 1, 1, {1e9, 0.8e9}}, nothing{"", 1, 1, {}};

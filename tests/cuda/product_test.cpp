@@ -4,6 +4,7 @@
 
 #include <cuda_bf16.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <random>
@@ -317,6 +318,118 @@ TEST_P(Products, OfManyMatricesShareALaunch) {  // in several rounds of tiles, l
           ASSERT_NEAR(highs[s](b, i, j) + lows[s](b, i, j), v, exact_tolerance(k, v)) << n << ' ' << i << ' ' << j;
           ASSERT_EQ(lows[s](b, i, j), lows[s](b, j, i)) << n << ' ' << b << ' ' << i << ' ' << j;
         }
+      }
+    }
+  }
+}
+
+// The phases of a sequence as in the iteration: S = A² + …, V = SA in two halves, A ← VS from both of them.
+struct Chain {
+  Stack A, S, V, V_low;
+  DeviceArray<int> progress;
+
+  Chain(int count, int n)
+      : A(count, n, n, 1, true),
+        S(count, n, n, 2),
+        V(count, n, n, 3),
+        V_low(count, n, n, 4),
+        progress(std::vector<int>(count)) {}
+
+  std::vector<Product> phases() {
+    const int n = A.rows;
+    const float scale = 1 / static_cast<float>(n);
+    const auto product = [&](bool symmetric, Stack& high, __half* low, const std::vector<Term>& terms) {
+      Product result{.count = A.count,
+                     .rows = n,
+                     .columns = n,
+                     .term_count = static_cast<int>(terms.size()),
+                     .symmetric = symmetric};
+      std::copy(terms.begin(), terms.end(), result.terms);
+      result.epilogue = {.alpha = scale,
+                         .high = high.there.data(),
+                         .low = low,
+                         .pitch = high.pitch,
+                         .stride = int64_t{n} * high.pitch};
+      result.progress = progress.data();
+      return result;
+    };
+    Product square = product(true, S, nullptr, {{A.operand(), A.operand(), n}});
+    square.epilogue.c1 = 0.5f;
+    square.epilogue.C1 = A.there.data();
+    square.epilogue.diagonal = 1;
+    return {square, product(false, V, V_low.there.data(), {{S.operand(), A.operand(), n}}),
+            product(true, A, nullptr, {{V_low.operand(), S.operand(), n}, {V.operand(), S.operand(), n}}), square,
+            product(false, V, nullptr, {{S.operand(), A.operand(), n}})};
+  }
+};
+
+TEST(Sequence, IsItsPhasesOneAfterTheOther) {
+  if (!is_hopper()) GTEST_SKIP() << "needs compute capability 9.0";
+  // One matrix that waits for itself; several sizes; more sizes than one launch takes; several rounds of tiles.
+  const std::vector<std::vector<std::array<int, 2>>> cases = {
+      {{1, 520}},
+      {{5, 70}, {3, 300}, {2, 520}},
+      {{1, 8}, {2, 16}, {1, 24}, {2, 40}, {1, 64}, {3, 72}, {1, 129}, {2, 200}, {1, 257}, {2, 300}},
+      {{30, 300}, {40, 64}}};
+  for (const auto& sizes : cases) {
+    std::vector<Chain> together, apart;
+    for (const auto& [count, n] : sizes) together.emplace_back(count, n), apart.emplace_back(count, n);
+    std::vector<std::vector<Product>> phases(5);
+    for (auto& chain : together) {
+      const auto products = chain.phases();
+      for (size_t p = 0; p < products.size(); ++p) phases[p].push_back(products[p]);
+    }
+    const DeviceArray<int> tickets{std::vector<int>(kMaxSequenceLaunches)};
+    ASSERT_CUDA(launch_sequence(phases, tickets.data(), 0, nullptr));
+    for (auto& chain : apart) {
+      for (const auto& product : chain.phases()) ASSERT_CUDA(launch_hopper(&product, 1, {}, {}, 0, nullptr));
+    }
+    ASSERT_CUDA(cudaDeviceSynchronize());
+    for (size_t s = 0; s < sizes.size(); ++s) {
+      for (auto member : {&Chain::A, &Chain::S, &Chain::V, &Chain::V_low}) {
+        Stack &x = together[s].*member, &y = apart[s].*member;
+        x.fetch();
+        y.fetch();
+        int different = 0;  // without the padding
+        for (int b = 0; b < x.count; ++b) {
+          for (int i = 0; i < x.rows; ++i) {
+            for (int j = 0; j < x.columns; ++j) different += x(b, i, j) != y(b, i, j);
+          }
+        }
+        ASSERT_EQ(different, 0) << sizes[s][0] << " of " << sizes[s][1];
+      }
+    }
+  }
+}
+
+TEST(Norms, OfSymmetricProductsAreThoseOfFrobenius) {
+  if (!is_hopper()) GTEST_SKIP() << "needs compute capability 9.0";
+  constexpr float kScale = 4, kUpdate = 3, kDiagonal = 2;
+  constexpr int kCount = 2, kInner = 40;
+  for (const int n : {1, 7, 64, 129, 300, 520}) {
+    for (const bool down : {false, true}) {
+      const Stack A(kCount, down ? kInner : n, down ? n : kInner, 1);
+      Stack high(kCount, n, n, 2);
+      const DeviceArray<float> squares{std::vector<float>(kCount * norm_places(n))}, factor{std::vector<float>(kCount)},
+          square{std::vector<float>(kCount)}, update{std::vector<float>(kCount, kUpdate)};
+      const DeviceArray<int> arrived{std::vector<int>(kCount)};
+      Product product{.count = kCount, .rows = n, .columns = n, .A_down = down, .B_down = down, .symmetric = true};
+      product.terms[0] = {A.operand(), A.operand(), kInner};
+      product.epilogue = {
+          .diagonal = kDiagonal, .high = high.there.data(), .pitch = high.pitch, .stride = int64_t{n} * high.pitch};
+      product.epilogue.norms = {squares.data(), arrived.data(), factor.data(), square.data(), update.data(), kScale};
+      ASSERT_CUDA(launch_hopper(&product, 1, {}, {}, 0, nullptr));
+      ASSERT_CUDA(cudaDeviceSynchronize());
+      for (int b = 0; b < kCount; ++b) {
+        double sum = 0;
+        for (int i = 0; i < n; ++i) {
+          for (int j = 0; j < n; ++j)
+            sum += std::pow(product_at(A, down, A, down, b, i, j, kInner) + (i == j ? kDiagonal : 0), 2);
+        }
+        const double expected = kScale / std::sqrt(sum);
+        EXPECT_NEAR(factor.values()[b], expected, 1e-5 * expected) << n;
+        EXPECT_NEAR(square.values()[b], expected * expected, 2e-5 * expected * expected) << n;
+        EXPECT_NEAR(update.values()[b], kUpdate * std::sqrt(expected), 1e-5 * kUpdate * std::sqrt(expected)) << n;
       }
     }
   }

@@ -131,7 +131,7 @@ def test_on_a_gpu_every_kernel_of_a_step_is_known(tmp_path, optimizer):
     figures = tmp_path / "f.json"
     output, _ = run("bench", "kernels", "--model", "22m", "--device", "cuda", "--optimizer", optimizer, "--json", figures)
     rows = {row["kernel"]: row for row in json.loads(figures.read_text())["kernels"]["22m"][optimizer]}
-    assert {"measure", "factor", "advance", "Gram", "W ← … − lr·TQ"} <= set(rows), output
+    assert {"measure", "factor", "advance", "Gram", "iteration", "W ← … − lr·TQ"} <= set(rows), output
     assert not [name for name in rows if "_kernel" in name and "count_kernel" not in name], output
     assert rows["Gram"]["tflops"] > 0 and rows["measure"]["gb_per_s"] > 0
 
