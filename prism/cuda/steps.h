@@ -94,9 +94,9 @@ using Allocate = std::function<void*(size_t bytes)>;
 int spectral_step(const SpectralRule& rule, const StepScalars& scalars, const std::vector<MatrixStack>& stacks,
                   const Allocate& allocate, int device, void* stream);
 
-// The stages of a spectral step of matrices that several processes share. Each process measures its parts; all agree on
-// the measures of the whole matrices; each process forms the operands of its parts, which travel to the owner; the owner
-// shapes whole matrices, and its updates travel back. Return a cudaError_t.
+// The stages of a spectral step of matrices that several processes share, without rescaled updates. Each process measures
+// its parts; all agree on the measures of the whole matrices; each process forms the operands of its parts, which travel
+// to the owner; the owner shapes whole matrices, and its updates travel back. Return a cudaError_t.
 //
 // The measures of a matrix or a part: the largest |T| and |D|, and the sums of T² and D². `parts` holds parts of m·n
 // elements of B matrices, float32; step counters include this step.
