@@ -10,6 +10,7 @@
 #include "prism/cli/options.h"
 #include "prism/cli/run_header.h"
 #include "prism/io/error.h"
+#include "prism/io/file.h"
 #include "prism/report/text_table.h"
 #include "prism/reproduce/report.h"
 
@@ -100,7 +101,7 @@ void print_results(const ReproduceOptions& options, const std::vector<Experiment
     auto name = experiment.name + "-" + options.choices.scale + ".html";
     std::replace(name.begin(), name.end(), '/', '-');
     const auto page = pool.folder() / "pages" / name;
-    fs::create_directories(page.parent_path());
+    io::make_folders(page.parent_path());
     report::write(reproduce::page_document(experiment, state, rows, command_text(options)), page);
     fmt::print("{}\n", page.string());
   }

@@ -60,6 +60,14 @@ void throw_system_error(std::string_view action, const std::filesystem::path& pa
   throw std::runtime_error(message);
 }
 
+void make_folders(const std::filesystem::path& path) {
+  std::error_code failed;
+  std::filesystem::create_directories(path, failed);
+  if (failed) throw_system_error("make the folder", path, failed.value());
+  if (!std::filesystem::is_directory(path))
+    throw Error(fmt::format("{}: cannot make the folder: a file of that name exists", path.string()));
+}
+
 FileDescriptor::FileDescriptor(const std::filesystem::path& path, int flags, int mode) : path_(path) {
   do {
     fd_ = ::open(path.c_str(), flags | O_CLOEXEC, mode);

@@ -12,6 +12,9 @@ namespace prism::io {
 // std::runtime_error otherwise (full disk, input/output error). `action` completes "cannot …".
 [[noreturn]] void throw_system_error(std::string_view action, const std::filesystem::path& path, int error_number);
 
+// Makes a folder and its parents, if they do not exist. Throws as above.
+void make_folders(const std::filesystem::path& path);
+
 class FileDescriptor {
  public:
   FileDescriptor() = default;

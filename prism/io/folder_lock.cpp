@@ -35,12 +35,7 @@ void wait_for(const FileDescriptor& file) {
 MadeFolder::MadeFolder(const fs::path& path) : path_(fs::absolute(path).lexically_normal()) {
   if (!path_.has_filename()) path_ = path_.parent_path();
   for (fs::path folder = path_; !fs::exists(folder); folder = folder.parent_path()) ++made_;
-  std::error_code failed;
-  fs::create_directories(path_, failed);
-  if (failed || !fs::is_directory(path_)) {
-    throw Error(fmt::format("{}: cannot make the folder: {}", path.string(),
-                            failed ? failed.message() : "a file of that name exists"));
-  }
+  make_folders(path_);
 }
 
 MadeFolder::~MadeFolder() {

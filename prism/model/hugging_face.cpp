@@ -8,6 +8,7 @@
 
 #include "prism/io/atomic_file.h"
 #include "prism/io/error.h"
+#include "prism/io/file.h"
 #include "prism/io/json.h"
 #include "prism/io/safetensors.h"
 #include "prism/model/hugging_face_config.h"
@@ -52,9 +53,7 @@ class NewFolder {
     }
     temporary_ = target_;
     temporary_ += fmt::format(".tmp-{}", ::getpid());
-    std::error_code failed;
-    fs::create_directories(temporary_, failed);
-    if (failed) throw Error(fmt::format("{}: cannot make the folder: {}", target.string(), failed.message()));
+    io::make_folders(temporary_);
   }
   NewFolder(const NewFolder&) = delete;
   NewFolder& operator=(const NewFolder&) = delete;

@@ -71,9 +71,7 @@ fs::path next_path(const fs::path& folder) {
 }
 
 io::FileDescriptor create_file(const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) io::throw_system_error("make the folder", folder, error.value());
+  io::make_folders(folder);
   return {next_path(folder), O_WRONLY | O_CREAT | O_EXCL | O_APPEND};
 }
 

@@ -6,6 +6,7 @@
 
 #include "prism/io/atomic_file.h"
 #include "prism/io/error.h"
+#include "prism/io/file.h"
 
 namespace prism::reproduce {
 namespace {
@@ -37,7 +38,7 @@ const StoredRun* Pool::find(const RunKey& key) const {
 }
 
 void Pool::add(StoredRun run) {
-  fs::create_directories(folder_ / "results");
+  io::make_folders(folder_ / "results");
   io::write_file_atomically(folder_ / "results" / run.file_name(), to_text(run));
   runs_.insert_or_assign(run.key.hash(), std::move(run));
 }

@@ -9,6 +9,7 @@
 
 #include "prism/io/atomic_file.h"
 #include "prism/io/error.h"
+#include "prism/io/file.h"
 #include "prism/io/folder_lock.h"
 #include "prism/io/hash.h"
 #include "prism/train/config.h"
@@ -133,7 +134,7 @@ text::Tokenizer tokenizer_of(const io::Config& config, const data::Corpus& corpu
                              const fs::path& folder, const DatasetProgress& progress) {
   if (auto existing = existing_tokenizer(config, corpus, sources, folder)) return std::move(*existing);
   auto tokenizer = train_tokenizer(config, corpus, progress);
-  fs::create_directories(folder);
+  io::make_folders(folder);
   fs::remove(folder / kRecipeName);
   tokenizer.save(folder / kTokenizerName);
   io::write_file_atomically(folder / kRecipeName, tokenizer_recipe(config, corpus, sources));

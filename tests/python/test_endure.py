@@ -12,6 +12,7 @@ import pytest
 
 ENDURE = program.ROOT / "tests/endure"
 sys.path.insert(0, str(ENDURE))
+import faults  # noqa: E402
 import harness  # noqa: E402
 import soak  # noqa: E402
 
@@ -26,6 +27,16 @@ def test_a_driver_tries_as_often_as_it_is_told_and_finds_nothing(tmp_path, name,
     result = json.loads((tmp_path / "result.json").read_text())
     assert result["tried"]["kills" if name == "ranks" else name] == count and result["failures"] == []
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_a_disk_that_is_full_before_anything_is_written_is_not_the_users_mistake(tmp_path):
+    """Whichever call is the first to fail: status 1, and the disk is named. Making a folder once ended with status 2."""
+    text = harness.write_corpus(tmp_path / "text", 40)
+    for call in range(1, 9):
+        run = tmp_path / f"run-{call}"
+        command = harness.train(run, {**harness.SMALL, "data.path": text, "train.steps": 12})
+        _, errors = program.run(*command, status=1, env=faults.environment(f"full:{call}", run, "/dev/null"))
+        assert "the disk is full" in errors and str(run) in errors, (call, errors)
 
 
 @pytest.fixture(scope="module")
