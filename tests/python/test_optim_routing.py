@@ -41,7 +41,7 @@ def test_every_kind_of_module_goes_where_it_should():
 
 def test_matrices_are_seen_as_the_modules_use_them():
     model = Model()
-    optimizer = prism_optim.Mixed(model, covariance="instant")
+    optimizer = prism_optim.Mixed(model, covariance="instant", normalize="none")
     state = {name: {k: tuple(v.shape) for k, v in optimizer.state[p].items()} for name, p in model.named_parameters()}
     assert state["attention.in_proj_weight"] == {f"split.{k}.momentum": (8, 8) for k in range(3)}
     assert state["conv1.weight"] == {"momentum": (6, 12)}
@@ -53,7 +53,7 @@ def test_a_fused_projection_is_trained_as_its_parts():
     fused = nn.MultiheadAttention(8, 2)
     parts = [nn.Parameter(part.clone()) for part in fused.in_proj_weight.detach().chunk(3)]
     whole = prism_optim.Mixed(fused, lr=0.1)
-    options = {name: value for name, value in whole.param_groups[0].items() if name in ("gamma", "side", "covariance", "coefficients")}
+    options = {name: value for name, value in whole.param_groups[0].items() if name in ("gamma", "side", "covariance", "coefficients", "normalize")}
     alone = prism_optim.Prism(parts, lr=0.1, **options)
     for seed in range(3):
         set_gradients(list(fused.named_parameters()), seed)

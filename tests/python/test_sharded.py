@@ -156,7 +156,7 @@ def nested(model):
 
 OPTIONS = {
     "prism": {"matrices": "prism"},  # the recommended setting: an averaged covariance of the inputs
-    "instant": {"matrices": "prism", "covariance": "instant", "gamma": 1.0, "side": "right", "coefficients": "jordan"},
+    "instant": {"matrices": "prism", "covariance": "instant", "gamma": 1.0, "side": "right", "coefficients": "jordan", "normalize": "none"},
     "ema": {"matrices": "prism", "covariance": "ema", "side": "short"},
     "every": {"matrices": "prism", "covariance": "ema", "covariance_every": 3, "bias_correction": True},
     "sketch": {"matrices": "prism", "covariance": "sketch", "rank": 3},
@@ -171,7 +171,7 @@ OPTIONS = {
 
 
 def optimizer_of(model, options="prism", own=None, comm_dtype=None, **more):
-    groups = prism_optim.param_groups(model, lr=0.05, aux_lr=0.01, **OPTIONS[options], **more)
+    groups = prism_optim.param_groups(model, lr=0.05, aux_lr=0.01, **OPTIONS[options] | more)
     return prism_optim.Mixed(groups, own=own, comm_dtype=comm_dtype)
 
 
