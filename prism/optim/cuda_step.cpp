@@ -210,7 +210,7 @@ std::unique_ptr<KernelRule> shared_rule(const Options& options, const Bucket& bu
   auto rule = options.kernel_rule();
   const auto* spectral = rule ? std::get_if<SpectralKernel>(rule.get()) : nullptr;
   const auto shape = whole_shape(options, bucket);
-  if (spectral == nullptr || spectral->rule.rescales() || c10::multiply_integers(shape) == 0 ||
+  if (spectral == nullptr || c10::multiply_integers(shape) == 0 ||
       !form_of(spectral->rule, spectral->side, shape[shape.size() - 2], shape.back()))
     return nullptr;
   // Of stacked matrices each process must have a part of every one.
@@ -330,6 +330,7 @@ Tensor SharedCudaStep::shape(const Operands& whole, const State& state, const st
     stack.G.push_back(nullptr);
     stack.M.push_back(nullptr);
     stack.W.push_back(floats(U, i * work.m() * work.n()));
+    if (state["row_moment"].defined()) stack.row_moment.push_back(floats(state["row_moment"], i * work.m()));
     if (!state["covariance"].defined()) continue;
     stack.C.push_back(floats(state["covariance"], i * k * k));
     stack.C_scale.push_back(floats(state["covariance_scale"], i));

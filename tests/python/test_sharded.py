@@ -760,7 +760,7 @@ def what_is_not_possible_is_refused_by_name(folder):
 # ---- on a GPU
 
 
-ON_THE_GPU = ("prism", "instant", "ema", "every", "muon")  # rules with kernels, if rows are not normalized
+ON_THE_GPU = ("prism", "instant", "ema", "every", "muon")  # rules with kernels
 GPU_BYTES = {"prism": 4, "instant": 4, "ema": 4, "every": 4, "muon": 2}  # of an element on its way to the owner
 
 
@@ -807,7 +807,7 @@ def on_one_gpu(rank, size, folder):
                 cut(model)
             else:
                 model.cuda()
-            optimizer = optimizer_of(model, options, own=None if cut else dist.group.WORLD, normalize="none")
+            optimizer = optimizer_of(model, options, own=None if cut else dist.group.WORLD)
             for step in range(5):
                 grads = filled(Net(), 100 + step)
                 if cut:
@@ -850,7 +850,7 @@ def two_ranks_on_one_gpu(tmp_path_factory):
 def test_two_ranks_on_one_gpu_train_as_one_process(two_ranks_on_one_gpu, options, how):
     """With gloo. The fp16 operands that travel are those that the kernels of one process form."""
     model = Net().cuda()
-    optimizer = optimizer_of(model, options, normalize="none")
+    optimizer = optimizer_of(model, options)
     for step in range(5):
         for p, gradient in zip(model.parameters(), filled(Net(), 100 + step).parameters(), strict=True):
             p.grad = gradient.detach().cuda()
