@@ -138,6 +138,13 @@ def last_step(run):
     return json.loads(lines[-1])["step"] if lines and lines[-1].startswith(b"{") else 0
 
 
+def go_back(run, step):
+    """Removes the checkpoints after the step, as if a run that is ahead had been killed earlier."""
+    for later in harness.checkpoints(run):
+        if later > step:
+            shutil.rmtree(harness.checkpoint(run, later))
+
+
 class Soak:
     def __init__(self, driver, settings):
         self.driver, self.options, self.settings = driver, driver.options, settings
@@ -155,7 +162,7 @@ class Soak:
         """Returns the seconds that the killed run needs to reach the step of the uninterrupted one."""
         ahead, behind = last_step(first.run), harness.checkpoints(self.driver.folder / "killed")
         rate = ahead / first.age()
-        return self.start_up + (ahead - (behind[-1] if behind else 0)) / max(rate, 1e-9)
+        return self.start_up + max(0, ahead - (behind[-1] if behind else 0)) / max(rate, 1e-9)
 
     def kill_second(self, second):
         if self.on_gpu and second.age() > SETTLE / 2:
@@ -187,9 +194,7 @@ class Soak:
                 moments.pop(0)
                 self.kill_second(second)
                 second = self.start("killed")
-            left = self.limit - time.monotonic() - self.options.reserve
-            is_ahead = last_step(first.run) > last_step(second.run)  # else the other could not end at the same step
-            if left < (1.3 * self.time_to_catch_up(first) if is_ahead else 0):
+            if self.limit - time.monotonic() - self.options.reserve < 1.3 * self.time_to_catch_up(first):
                 break
         if second.alive():
             self.kill_second(second)
@@ -199,6 +204,7 @@ class Soak:
 
     def catch_up(self, step):
         """Lets the killed run go on to the step where the other was stopped."""
+        go_back(self.driver.folder / "killed", step)
         last = self.start("killed", **{"train.steps": step})
         while last.alive() and time.monotonic() < self.limit:
             time.sleep(0.5)

@@ -95,6 +95,13 @@ def test_a_soak_does_not_judge_a_life_of_fewer_than_ten_cycles():
     assert soak.growth([(step, None) for step in range(3000)], 200) is None
 
 
+def test_a_soak_takes_a_killed_run_that_is_ahead_back_to_where_the_other_stopped(tmp_path):
+    for step in (50, 100, 150):
+        soak.harness.checkpoint(tmp_path, step).mkdir(parents=True)
+    soak.go_back(tmp_path, 120)
+    assert soak.harness.checkpoints(tmp_path) == [50, 100]
+
+
 def test_a_soak_judges_a_killed_process_only_if_it_lived_half_as_long_as_the_other():
     settling = samples(2500, lambda step: 88e6 if step < 1000 else 92e6)  # by 4.5 %, then no more
     assert soak.growth(settling, 200, longest=9000) is None
