@@ -8,4 +8,8 @@
 #else
 #define PRISM_CLONES
 #endif
+// PRISM_HAS_LEVELS: functions may be compiled for a level of x86-64 and selected by the program itself.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define PRISM_HAS_LEVELS
+#endif
 #define PRISM_INLINE [[gnu::always_inline]] inline

@@ -1,8 +1,8 @@
 #include "prism/linalg/gram.h"
 
 #include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/matmul.h>
 
+#include "prism/linalg/scratch.h"
 #include "prism/linalg/symmetric.h"
 
 namespace prism {
@@ -26,7 +26,7 @@ double growth_after(size_t k, const std::vector<Polynomial>& polynomials) {
 }
 
 Tensor minus_identity(const Tensor& A) {
-  Tensor E = A.clone();
+  Tensor E = scratch_copy(A);
   E.diagonal(0, -2, -1).sub_(1);
   return E;
 }
@@ -56,7 +56,7 @@ Tensor matrix_polynomial(const Tensor& A, const Polynomial& c) {
   const Tensor A2 = c.size() > 2 ? symmetric_product(A, A) : Tensor();
   Tensor Y;
   for (size_t k = c.size() / 2 * 2; k > 0; k -= 2) {  // the bracket of c_{k−1}A + c_kA²
-    Tensor bracket = A * c[k - 1];
+    Tensor bracket = scaled(A, c[k - 1]);
     if (k < c.size()) bracket.add_(A2, c[k]);
     Y = Y.defined() ? bracket.add_(symmetric_product(A2, Y)) : bracket;
   }
@@ -72,7 +72,7 @@ Tensor gram_iteration(Tensor R, const Coefficients& coefficients) {
     const Tensor Z = matrix_polynomial(steps[k].centered ? minus_identity(R) : R, c);
     // Z commutes with R and Q up to its rounding error. If that is large, forcing symmetry on RZ and QZ would ruin the
     // small eigenvalues, which ZRZ preserves for any Z.
-    const auto times_Z = [&](const Tensor& A) { return c.size() <= 3 ? symmetric_product(A, Z) : A.matmul(Z); };
+    const auto times_Z = [&](const Tensor& A) { return c.size() <= 3 ? symmetric_product(A, Z) : product(A, Z); };
     Q = Q.defined() ? times_Z(Q) : Z;
     if (k + 1 < steps.size()) R = symmetric_product(times_Z(R).mT(), Z);  // (RZ)ᵀZ = ZRZ
   }

@@ -17,6 +17,7 @@
 #include <limits>
 
 #include "prism/linalg/roots.h"
+#include "prism/linalg/scratch.h"
 #include "prism/linalg/symmetric.h"
 
 namespace prism {
@@ -32,7 +33,7 @@ Tensor inverse_power(const Tensor& R, int64_t root, const PolarOptions& options)
   if (options.solver == Solver::Exact) return inverse_root(R, root, {.method = RootMethod::Eigh});
   if (root != 2) return inverse_root(R, root);
   const Tensor size = gram_size(R, options.coefficients);
-  return gram_iteration(R / size, options.coefficients).div_(size.sqrt());
+  return gram_iteration(scratch_copy(R).div_(size), options.coefficients).div_(size.sqrt());
 }
 
 Tensor gram(const Tensor& T, const Tensor& N) {  // TᵀT + NᵀN
@@ -47,7 +48,7 @@ Tensor right_power(const Tensor& T, const Tensor& N, int64_t root, const PolarOp
     const Tensor S = at::cat({T, N}, -2);
     return inverse_power(gram(S.mT(), Tensor()), root, options).narrow(-2, 0, m).matmul(S);
   }
-  return T.matmul(inverse_power(gram(T, N), root, options));
+  return product(T, inverse_power(gram(T, N), root, options));
 }
 
 // X / (bound·‖X‖). Forms the Gram matrix only if the norm needs it.
@@ -189,8 +190,8 @@ Tensor shape_with_covariance(const Tensor& T, const Covariance& left, const Cova
     return inverse_power(gram(Y, Tensor()).add_(C.mul(noise).mul_(noise)), root, options.polar);
   };
   Tensor O;
-  if (side == Side::Right) O = X.matmul(power(X, right, 2));
-  if (side == Side::Left) O = power(X.mT(), left, 2).matmul(X);
+  if (side == Side::Right) O = product(X, power(X, right, 2));
+  if (side == Side::Left) O = product(power(X.mT(), left, 2), X);
   if (side == Side::Both) O = power(X.mT(), left, 4).matmul(X).matmul(power(X, right, 4));
   return O.to(T.scalar_type());
 }

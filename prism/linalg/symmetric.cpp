@@ -3,59 +3,66 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
 
+#include "prism/linalg/lower_product.h"
+#include "prism/linalg/scratch.h"
+
 namespace prism {
 namespace {
 
-constexpr int64_t kPanel = 128;     // rows of a panel; thinner ones save more products but run slower
-constexpr int64_t kSmallest = 256;  // below it a panel costs more than it saves
-constexpr int64_t kTile = 8;        // of the mirror
+constexpr int64_t kPanel = 128;      // rows of a panel; thinner ones save more products but run slower
+constexpr int64_t kFewestRows = 64;  // below it half a product costs more than a whole one
+constexpr int64_t kTile = 16;        // of the mirror: a cache line of float32
 
-// B ← Aᵀ for a block of rows × columns, both with row stride n. Whole tiles go through a buffer, so that reads and
-// writes are contiguous.
+// B ← Aᵀ for a tile of A, both with row stride n. It goes through a buffer, so that reads and writes are contiguous.
 template <class Real>
 void transpose(const Real* A, Real* B, int64_t n, int64_t rows, int64_t columns) {
-  for (int64_t i = 0; i < rows; i += kTile) {
-    for (int64_t j = 0; j < columns; j += kTile) {
-      if (i + kTile > rows || j + kTile > columns) {
-        for (int64_t y = i; y < std::min(i + kTile, rows); ++y) {
-          for (int64_t x = j; x < std::min(j + kTile, columns); ++x) B[x * n + y] = A[y * n + x];
-        }
-        continue;
-      }
-      Real tile[kTile][kTile];
-      for (int64_t y = 0; y < kTile; ++y) {
-        for (int64_t x = 0; x < kTile; ++x) tile[x][y] = A[(i + y) * n + j + x];
-      }
-      for (int64_t x = 0; x < kTile; ++x) std::copy_n(tile[x], kTile, B + (j + x) * n + i);
+  Real tile[kTile][kTile];
+  for (int64_t y = 0; y < rows; ++y) std::copy_n(A + y * n, columns, tile[y]);
+  for (int64_t x = 0; x < columns; ++x) {
+    for (int64_t y = 0; y < rows; ++y) B[x * n + y] = tile[y][x];
+  }
+}
+
+// Copies the elements below the diagonal of C to those above it.
+template <class Real>
+void mirror(Real* C, int64_t n) {
+  for (int64_t i = 0; i < n; i += kTile) {
+    const int64_t rows = std::min(kTile, n - i);
+    for (int64_t j = 0; j < i; j += kTile) transpose(C + i * n + j, C + j * n + i, n, rows, kTile);
+    for (int64_t y = i; y < i + rows; ++y) {
+      for (int64_t x = i; x < y; ++x) C[x * n + y] = C[y * n + x];
     }
   }
 }
 
-// Completes the rows [begin, end) of C, known up to the diagonal block: that block becomes the mean of its halves, the
-// rest is mirrored.
-template <class Real>
-void mirror(Real* C, int64_t n, int64_t begin, int64_t end) {
-  transpose(C + begin * n, C + begin, n, end - begin, begin);
-  for (int64_t i = begin; i < end; ++i) {
-    for (int64_t j = begin; j < i; ++j) C[i * n + j] = C[j * n + i] = (C[i * n + j] + C[j * n + i]) / 2;
-  }
-}
-
-void multiply_by_panels(const Tensor& A, const Tensor& B, Tensor& C) {
+// As lower_product(), by calls of ATen for panels of rows.
+void multiply_by_panels(const Tensor& A, const Tensor& B, const Tensor& C) {
   const int64_t n = A.size(0);
   for (int64_t begin = 0; begin < n; begin += kPanel) {
     const int64_t rows = std::min(kPanel, n - begin);
     Tensor block = C.narrow(0, begin, rows).narrow(1, 0, begin + rows);
     at::mm_out(block, A.narrow(0, begin, rows), B.narrow(1, 0, begin + rows));
-    AT_DISPATCH_FLOATING_TYPES(C.scalar_type(), "symmetric_product",
-                               [&] { mirror(C.mutable_data_ptr<scalar_t>(), n, begin, begin + rows); });
   }
+}
+
+void multiply(const Tensor& A, const Tensor& B, const Tensor& C) {
+  AT_DISPATCH_FLOATING_TYPES(C.scalar_type(), "symmetric_product", [&] {
+    auto* data = C.mutable_data_ptr<scalar_t>();
+    const auto strided = [](const Tensor& X) {
+      return Strided<scalar_t>{X.const_data_ptr<scalar_t>(), X.stride(0), X.stride(1)};
+    };
+    if (has_lower_product()) {
+      lower_product(strided(A), strided(B), data, A.size(0), A.size(1));
+    } else {
+      multiply_by_panels(A, B, C);
+    }
+    mirror(data, C.size(0));
+  });
 }
 
 }  // namespace
@@ -63,17 +70,14 @@ void multiply_by_panels(const Tensor& A, const Tensor& B, Tensor& C) {
 Tensor symmetric_product(const Tensor& A, const Tensor& B) {
   const int64_t n = A.size(-2);
   if (A.scalar_type() != compute_type(A)) return A.matmul(B);  // 16 bits: making it symmetric would round again
-  if (!A.is_cpu() || n < kSmallest || A.numel() == 0) return symmetrized(A.matmul(B));
+  if (!A.is_cpu() || n < kFewestRows || A.numel() == 0) return symmetrized(A.matmul(B));
   const Tensor left = A.reshape({-1, n, A.size(-1)});
   const Tensor right = B.reshape({-1, B.size(-2), n});
-  Tensor C = at::empty({left.size(0), n, n}, A.options());
+  Tensor C = scratch({left.size(0), n, n}, A.options());
   // One matrix per thread while there are enough of them; otherwise the products themselves run in parallel.
   const auto each = [&](int64_t first, int64_t last) {
     at::NoGradGuard no_grad;
-    for (int64_t b = first; b < last; ++b) {
-      Tensor result = C[b];
-      multiply_by_panels(left[b], right[b], result);
-    }
+    for (int64_t b = first; b < last; ++b) multiply(left[b], right[b], C[b]);
   };
   if (left.size(0) >= at::get_num_threads()) {
     at::parallel_for(0, left.size(0), 1, each);

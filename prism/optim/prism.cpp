@@ -1,9 +1,11 @@
 #include "prism/optim/prism.h"
 
 #include <ATen/ops/pow.h>
+#include <ATen/ops/sub.h>
 
 #include <cmath>
 
+#include "prism/linalg/scratch.h"
 #include "prism/optim/kernel_rule.h"
 
 namespace prism {
@@ -173,7 +175,9 @@ std::vector<Field> PrismOptions::fields(at::IntArrayRef shape) const {
 Operands PrismOptions::operands(const Tensor& G, State& state) const {
   PrismState prism = prism_state(state, *this, G.sizes());
   const Signal signal = advance(G, prism, rule());
-  return {signal.T, needs_innovation(prism, *this) ? G - signal.M : Tensor()};
+  if (!needs_innovation(prism, *this)) return {signal.T, Tensor()};
+  Tensor D = scratch(G.sizes(), G.options());
+  return {signal.T, at::sub_out(D, G, signal.M)};
 }
 
 Tensor PrismOptions::direction(const Operands& operands, State& state) const {

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "prism/linalg/gram.h"
+#include "prism/linalg/scratch.h"
 #include "prism/optim/kernel_rule.h"
 
 namespace prism {
@@ -42,7 +43,9 @@ Signal signal(const Tensor& G, const MomentumState& state, const Momentum& momen
     const Tensor correction = 1 - at::pow(momentum.beta, state.step.to(at::kDouble));
     M = M / per_entry(correction, M).to(M.scalar_type());
   }
-  return {momentum.nesterov ? at::lerp(G, M, momentum.beta) : M, M};  // (1−β)G + βM
+  if (!momentum.nesterov) return {M, M};
+  Tensor T = scratch(G.sizes(), G.options());
+  return {at::lerp_out(T, G, M, momentum.beta), M};  // (1−β)G + βM
 }
 
 Signal advance(const Tensor& G, MomentumState& state, const Momentum& momentum) {

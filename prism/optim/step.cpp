@@ -7,26 +7,34 @@
 //              ── and U is sent back ──
 //   write      W ← (1 − lr·λ)W − lr·U
 // The last three run one bucket at a time, here in plain ATen or in the kernels of prism/cuda (cuda_step.cpp), whose
-// stages have the same names. On the CPU, Adam and AdamW do all three in one pass (host_step.cpp).
+// stages have the same names. On the CPU, elementwise rules do all three in one pass (host_step.cpp), and matrices are
+// stepped one by one.
 
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/InferenceMode.h>
 
+#include <algorithm>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <set>
 
+#include "prism/linalg/scratch.h"
 #include "prism/optim/cuda_step.h"
 #include "prism/optim/engine.h"
 #include "prism/optim/gradients.h"
 #include "prism/optim/host_step.h"
+#include "prism/optim/ownership.h"
 
 namespace prism {
 
@@ -244,6 +252,21 @@ void write_weights(const std::vector<Tensor>& weights, at::ScalarType weight_typ
   }
 }
 
+// The updates of a stack of entries. On the CPU each matrix is shaped by itself: what it needs stays in the caches, and its
+// bits do not depend on the matrices beside it.
+Tensor directions(const Options& options, const Operands& operands, State& state) {
+  const int64_t count = operands.T.size(0);
+  if (!operands.T.is_cpu() || !options.takes_matrices() || count == 1) return options.direction(operands, state);
+  std::vector<Tensor> updates;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto entry = [&](const Tensor& stack) { return stack.defined() ? stack.narrow(0, i, 1) : stack; };
+    State own;
+    for (const auto& [name, stack] : state) own.add(name, entry(stack));
+    updates.push_back(options.direction({entry(operands.T), entry(operands.D)}, own));
+  }
+  return at::cat(updates);
+}
+
 // Removes the weights that the rule leaves unchanged at this step.
 void leave_resting(std::vector<Tensor>& weights, const Tensor& rests) {
   if (!rests.defined()) return;
@@ -290,7 +313,7 @@ class BucketStep {
     if (bucket_.layout) {
       from_owners_ = from_owners(shape_owned(), *bucket_.layout, owners_);
     } else {
-      U_ = options_.direction(operands_, here_.state);
+      U_ = directions(options_, operands_, here_.state);
     }
   }
 
@@ -329,7 +352,7 @@ class BucketStep {
       state.add(field.name, stack.index_select(0, at::tensor(active_.owned, at::kLong).to(stack.device())));
     }
     const Operands arrived{whole(operands[0]), whole(operands[1])};
-    const Tensor U = kernels_ ? kernels_->shape(arrived, state, active_.owned) : options_.direction(arrived, state);
+    const Tensor U = kernels_ ? kernels_->shape(arrived, state, active_.owned) : directions(options_, arrived, state);
     close_state(owned, bucket_.owned, inputs_.apply);
     return U;
   }
@@ -360,6 +383,42 @@ void step_bucket(const Options& options, Bucket& bucket, const std::vector<Tenso
   step.write();
 }
 
+namespace {
+
+// Takes the steps of buckets on the CPU, each with a single matrix: in parallel if there are enough of them to keep all
+// threads busy; otherwise each uses all threads.
+void step_singles(const Options& options, std::vector<Bucket>& singles, const std::vector<Tensor>& parameters,
+                  const std::vector<Tensor>& gradients, const StepInputs& inputs) {
+  std::vector<std::pair<double, Bucket*>> order;  // the most expensive first
+  double total = 0;
+  for (auto& bucket : singles) {
+    const double cost = shaping_cost(bucket.shape, 1, options.gram_sides(bucket.shape));
+    order.emplace_back(cost, &bucket);
+    total += cost;
+  }
+  if (order.empty()) return;
+  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  const int threads = at::get_num_threads();
+  if (threads > 1 && total < 2 * threads * order.front().first) {
+    const ScratchScope scope;
+    for (const auto& [cost, bucket] : order) step_bucket(options, *bucket, parameters, gradients, inputs);
+    return;
+  }
+  const bool inference = c10::InferenceMode::is_enabled();
+  std::atomic<size_t> next = 0;
+  at::parallel_for(0, threads, 1, [&](int64_t begin, int64_t end) {
+    const c10::InferenceMode as_caller(inference);
+    const at::NoGradGuard no_grad;
+    const ScratchScope scope;
+    for (int64_t thread = begin; thread < end; ++thread) {
+      for (size_t i = next++; i < order.size(); i = next++)
+        step_bucket(options, *order[i].second, parameters, gradients, inputs);
+    }
+  });
+}
+
+}  // namespace
+
 // ---- the buckets of a group
 
 void Engine::step_group(Group& group, const std::vector<Tensor>& gradients, const StepInputs& inputs,
@@ -385,6 +444,14 @@ void Engine::step_group(Group& group, const std::vector<Tensor>& gradients, cons
     if (kernels.takes(b)) done(group.buckets[b]);
   }
   std::vector<std::unique_ptr<BucketStep>> exchanged;
+  std::vector<Bucket> singles;
+  const auto is_stepped_alone = [&](const Bucket& bucket) {
+    return bucket.device.is_cpu() && !bucket.layout && options.takes_matrices();
+  };
+  const auto inputs_on = [&](at::Device device) {
+    const auto here = [&](const Tensor& value) { return value.defined() ? value.to(device) : value; };
+    return StepInputs{.lr = inputs.lr, .apply = here(inputs.apply), .grad_scale = here(inputs.grad_scale)};
+  };
   for (size_t b = 0; b < group.buckets.size(); ++b) {
     if (kernels.takes(b)) continue;
     Bucket& bucket = group.buckets[b];
@@ -392,16 +459,24 @@ void Engine::step_group(Group& group, const std::vector<Tensor>& gradients, cons
                 ": capturable needs contiguous float32, bfloat16 or float16 parameters of one GPU, float32 state, and "
                 "polynomials of degree 5 or 9; parameters of shape ",
                 at::IntArrayRef(bucket.shape), " and type ", bucket.type, " do not meet this");
-    const auto here = [&](const Tensor& value) { return value.defined() ? value.to(bucket.device) : value; };
-    const StepInputs own{.lr = inputs.lr, .apply = here(inputs.apply), .grad_scale = here(inputs.grad_scale)};
     if (bucket.layout) {
-      if (has_gradient(bucket, gradients))
-        exchanged.push_back(std::make_unique<BucketStep>(options, bucket, group.parameters, gradients, own));
-      continue;
+      if (!has_gradient(bucket, gradients)) continue;
+      exchanged.push_back(
+          std::make_unique<BucketStep>(options, bucket, group.parameters, gradients, inputs_on(bucket.device)));
+    } else if (is_stepped_alone(bucket)) {
+      for (size_t i = 0; i < bucket.entries.size(); ++i) {
+        if (gradients.at(bucket.entries[i].parameter).defined()) singles.push_back(single(bucket, i));
+      }
+    } else {
+      const auto own = inputs_on(bucket.device);
+      if (!step_on_host(options, bucket, group.parameters, gradients, own))
+        step_bucket(options, bucket, group.parameters, gradients, own);
+      done(bucket);
     }
-    if (!step_on_host(options, bucket, group.parameters, gradients, own))
-      step_bucket(options, bucket, group.parameters, gradients, own);
-    done(bucket);
+  }
+  step_singles(options, singles, group.parameters, gradients, inputs_on(at::kCPU));
+  for (const auto& bucket : group.buckets) {
+    if (is_stepped_alone(bucket)) done(bucket);
   }
   // While the operands of one bucket travel, the one before is shaped, and the update of the one before that travels.
   for (size_t b = 0; b < exchanged.size() + 2; ++b) {

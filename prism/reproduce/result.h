@@ -17,7 +17,8 @@ namespace prism::reproduce {
 // are then no longer used.
 inline constexpr int64_t kNumerics = 1;
 
-// Everything that decides the result of a run. Runs with equal keys have equal losses, up to rounding on a GPU.
+// Everything that decides the result of a run. Runs with equal keys have equal losses, up to rounding
+// on a GPU and between versions.
 struct RunKey {
   nlohmann::json settings;  // key → value: model, batch, steps, seed, optimizer, schedule and evaluation
   std::string data;         // recipe of the shards: text, tokenizer and split

@@ -1,5 +1,8 @@
 #include "prism/linalg/symmetric.h"
 
+#include <ATen/Parallel.h>
+
+#include "prism/linalg/lower_product.h"
 #include "tests/close.h"
 #include "tests/linalg/matrices.h"
 
@@ -9,17 +12,33 @@ namespace {
 using test::random;
 
 TEST(SymmetricProduct, OfAMatrixWithItsTransposeIsTheProduct) {
-  for (const int64_t n :
-       {1, 5, 255, 256, 300, 389}) {  // panels start at 256; 300 and 389 end in the middle of panels and tiles
-    const Tensor X = random({n / 2 + 1, n}, 1);
-    EXPECT_CLOSE(symmetric_product(X.mT(), X), X.mT().matmul(X), 1e-14) << n;
-    const Tensor narrow = X.to(at::kFloat);
-    EXPECT_CLOSE(symmetric_product(narrow.mT(), narrow), X.mT().matmul(X), 1e-6) << n;
+  // Half products start at 64. The other sizes end in the middle of panels, tiles, bands and blocks of depth.
+  for (const int64_t n : {1, 5, 63, 64, 65, 96, 300, 389, 513}) {
+    for (const int64_t k : {1, 150, 700}) {
+      const Tensor X = random({k, n}, 1);
+      EXPECT_CLOSE(symmetric_product(X.mT(), X), X.mT().matmul(X), 1e-14) << n << ' ' << k;
+      const Tensor narrow = X.to(at::kFloat);
+      EXPECT_CLOSE(symmetric_product(narrow.mT(), narrow), X.mT().matmul(X), 3e-6) << n << ' ' << k;
+    }
   }
 }
 
+TEST(SymmetricProduct, HasTheSameBitsForAnyStridesAndThreads) {
+  if (!has_lower_product()) GTEST_SKIP() << "torch's products depend on both";
+  const Tensor X = random({3, 301, 530}, 5).to(at::kFloat);
+  const Tensor C = symmetric_product(X.mT(), X);
+  const Tensor strided = X.mT().contiguous().mT();
+  EXPECT_SAME(symmetric_product(strided.mT(), strided), C);
+  const int before = at::get_num_threads();
+  at::set_num_threads(4);  // more threads than matrices: each product is cut
+  const Tensor threaded = symmetric_product(X.mT(), X);
+  at::set_num_threads(before);
+  EXPECT_SAME(threaded, C);
+  EXPECT_SAME(symmetric_product(X[1].mT(), X[1]), C[1]);
+}
+
 TEST(SymmetricProduct, IsExactlySymmetric) {
-  for (const int64_t n : {7, 300}) {
+  for (const int64_t n : {7, 100, 300}) {
     const Tensor X = random({n, n}, 2).to(at::kFloat);
     const Tensor C = symmetric_product(X.mT(), X);
     EXPECT_SAME(C, C.mT().contiguous()) << n;

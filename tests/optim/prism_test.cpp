@@ -750,5 +750,43 @@ TEST(TikhonovMuon, DampsEverySingularValueAlike) {  // σ/√(σ² + δ), δ = d
   }
 }
 
+// On the CPU, matrices are stepped one by one, in parallel if there are enough of them.
+TEST(Prism, OnTheCpuStepsMatricesAsABucketDoes) {
+  constexpr int64_t kCount = 12;
+  const auto options = make_options("prism", {{"coefficients", "minimax9"}, {"covariance", "ema"}});
+  const auto gradient = [](int64_t t, int64_t i) { return random({96, 72}, 100 * t + i, torch::kFloat32); };
+  std::vector<Tensor> expected;
+  std::vector<std::string> names;
+  for (int64_t i = 0; i < kCount; ++i) expected.push_back(random({96, 72}, i, torch::kFloat32));
+  for (int64_t i = 0; i < kCount; ++i) names.push_back("w" + std::to_string(i));
+  NamedTensors alone, together;
+  for (int64_t i = 0; i < kCount; ++i) {
+    alone.emplace_back(names[i], parameter(expected[i]));
+    together.emplace_back(names[i], parameter(expected[i]));
+  }
+  auto buckets = make_buckets(*options, expected, names);
+  ASSERT_EQ(buckets.size(), 1u);
+  const auto steps = [&](const NamedTensors& weights, int threads) {
+    const int before = at::get_num_threads();
+    at::set_num_threads(threads);
+    const auto optimizer = make_optimizer("prism", weights, options->to_json());
+    for (int64_t t = 1; t <= 3; ++t) {
+      for (int64_t i = 0; i < kCount; ++i) weights[i].second.mutable_grad() = gradient(t, i);
+      if (t == 2) weights[5].second.mutable_grad() = Tensor();
+      optimizer->step();
+    }
+    at::set_num_threads(before);
+  };
+  steps(alone, 1);
+  steps(together, 3);
+  expect_equal_weights(together, alone);
+  for (int64_t t = 1; t <= 3; ++t) {
+    std::vector<Tensor> gradients;
+    for (int64_t i = 0; i < kCount; ++i) gradients.push_back(t == 2 && i == 5 ? Tensor() : gradient(t, i));
+    step_bucket(*options, buckets[0], expected, gradients, {.lr = torch::tensor(options->lr(), torch::kFloat64)});
+  }
+  for (int64_t i = 0; i < kCount; ++i) EXPECT_SAME(alone[i].second.detach(), expected[i]) << i;
+}
+
 }  // namespace
 }  // namespace prism::test

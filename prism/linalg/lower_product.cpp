@@ -1,0 +1,199 @@
+// Half of a matrix product. Both operands are packed once into panels, and only the tiles that touch the lower triangle
+// are computed; calls of a BLAS for each block would pack the same rows again and again.
+
+#include "prism/linalg/lower_product.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <string>
+
+#include "prism/io/clones.h"
+#include "prism/linalg/scratch.h"
+
+namespace prism {
+namespace {
+
+constexpr int64_t kDepth = 256;  // the depth of packed panels: one panel of B and one of A stay in the first caches
+constexpr int64_t kBand = 240;   // rows of A packed at a time; a multiple of the rows of every tile
+constexpr int64_t kRun = 16;     // elements of a row that are packed at a time
+
+// The registers of a tile: kRows × kVectors vectors of kBytes.
+template <class Scalar, int kBytes, int kRows, int kVectors>
+struct Tile {
+  using Real = Scalar;
+  typedef Real Vector __attribute__((vector_size(kBytes), may_alias));
+  static constexpr int64_t kWidth = kBytes / sizeof(Real), rows = kRows, columns = kWidth * kVectors;
+
+  // Computes the first kUsed vectors of each row of C = AB for packed panels of A (depth × rows) and B (depth × columns);
+  // C has `columns` elements a row.
+  template <int kUsed>
+  PRISM_INLINE static void multiply(const Real* A, const Real* B, int64_t depth, Real* C) {
+    Vector sums[kRows][kUsed] = {};
+    for (int64_t p = 0; p < depth; ++p, A += rows, B += columns) {
+      Vector b[kUsed];
+#pragma GCC unroll 4
+      for (int v = 0; v < kUsed; ++v) b[v] = *reinterpret_cast<const Vector*>(B + v * kWidth);
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+        for (int v = 0; v < kUsed; ++v) sums[r][v] += A[r] * b[v];
+      }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kUsed; ++v) *reinterpret_cast<Vector*>(C + r * columns + v * kWidth) = sums[r][v];
+    }
+  }
+
+  // Computes at least the first `count` columns of C.
+  PRISM_INLINE static void multiply(const Real* A, const Real* B, int64_t depth, Real* C, int64_t count) {
+    if (count > 2 * kWidth && kVectors > 2) return multiply<kVectors>(A, B, depth, C);
+    if (count > kWidth) return multiply<2>(A, B, depth, C);
+    multiply<1>(A, B, depth, C);
+  }
+};
+
+// Packs `count` lines of `depth` elements into panels of kLines lines, of which each panel holds element 0 of all its
+// lines, then element 1, and so on. The last panel is filled up with zeros.
+template <int64_t kLines, class Real>
+PRISM_INLINE void pack(const Real* X, int64_t count, int64_t line, int64_t depth, int64_t element, Real* out) {
+  for (int64_t i = 0; i < count; i += kLines, X += kLines * line, out += kLines * depth) {
+    const int64_t lines = std::min(kLines, count - i);
+    if (lines < kLines) std::fill_n(out, kLines * depth, Real(0));
+    if (line == 1 && lines == kLines) {
+      for (int64_t p = 0; p < depth; ++p) std::copy_n(X + p * element, kLines, out + p * kLines);
+      continue;
+    }
+    // A few elements of each line at a time, so that the part of `out` being written stays in the cache.
+    for (int64_t p = 0; p < depth; p += kRun) {
+      const int64_t end = std::min(p + kRun, depth);
+      for (int64_t x = 0; x < lines; ++x) {
+        for (int64_t q = p; q < end; ++q) out[q * kLines + x] = X[x * line + q * element];
+      }
+    }
+  }
+}
+
+template <class Real>
+struct Product {
+  Strided<Real> A, B;
+  Real* C;
+  int64_t n, k;
+};
+
+// Adds the columns [first, first + depth) of A times those rows of B to the rows [begin, end) of C.
+template <class T, class Real>
+PRISM_INLINE void multiply_band(const Product<Real>& x, int64_t begin, int64_t end, int64_t first, int64_t depth,
+                                const Real* B, Real* A) {
+  alignas(64) Real tile[T::rows * T::columns];
+  pack<T::rows>(x.A.data + begin * x.A.row + first * x.A.column, end - begin, x.A.row, depth, x.A.column, A);
+  for (int64_t j = 0; j < end; j += T::columns) {
+    // Tiles whose last row is above the diagonal are skipped.
+    const int64_t above = std::max<int64_t>(0, j - begin) / T::rows * T::rows;
+    for (int64_t i = begin + above; i < end; i += T::rows) {
+      const int64_t rows = std::min(T::rows, end - i), columns = std::min(T::columns, i + rows - j);
+      T::multiply(A + (i - begin) * depth, B + j * depth, depth, tile, columns);
+      for (int64_t r = 0; r < rows; ++r) {
+        Real* row = x.C + (i + r) * x.n + j;
+        const Real* sums = tile + r * T::columns;
+        for (int64_t c = 0; c < columns; ++c) row[c] = first > 0 ? row[c] + sums[c] : sums[c];
+      }
+    }
+  }
+}
+
+template <class T, class Real>
+PRISM_INLINE void pack_columns(const Product<Real>& x, int64_t begin, int64_t end, int64_t first, int64_t depth,
+                               Real* B) {
+  pack<T::columns>(x.B.data + first * x.B.row + begin * x.B.column, end - begin, x.B.column, depth, x.B.row,
+                   B + begin * depth);
+}
+
+// The two functions above for one level of instructions.
+template <class Real>
+struct Functions {
+  int64_t columns;  // of a tile
+  void (*pack_columns)(const Product<Real>&, int64_t begin, int64_t end, int64_t first, int64_t depth, Real* B);
+  void (*multiply_band)(const Product<Real>&, int64_t begin, int64_t end, int64_t first, int64_t depth, const Real* B,
+                        Real* A);
+};
+
+#ifdef PRISM_HAS_LEVELS
+#define PRISM_LEVEL(name, level, bytes, rows, vectors)                                                         \
+  template <class Real>                                                                                        \
+  struct name {                                                                                                \
+    using T = Tile<Real, bytes, rows, vectors>;                                                                \
+    [[gnu::target(level)]] static void pack(const Product<Real>& x, int64_t begin, int64_t end, int64_t first, \
+                                            int64_t depth, Real* B) {                                          \
+      pack_columns<T>(x, begin, end, first, depth, B);                                                         \
+    }                                                                                                          \
+    [[gnu::target(level)]] static void band(const Product<Real>& x, int64_t begin, int64_t end, int64_t first, \
+                                            int64_t depth, const Real* B, Real* A) {                           \
+      multiply_band<T>(x, begin, end, first, depth, B, A);                                                     \
+    }                                                                                                          \
+    static constexpr Functions<Real> functions = {T::columns, pack, band};                                     \
+  }
+
+PRISM_LEVEL(Avx512, "arch=x86-64-v4", 64, 8, 3);
+PRISM_LEVEL(Avx2, "arch=x86-64-v3", 32, 6, 2);
+
+template <class Real>
+const Functions<Real>* functions_here() {
+  static const std::string capability = at::get_cpu_capability();
+  if (capability == "AVX512") return &Avx512<Real>::functions;
+  return capability == "AVX2" ? &Avx2<Real>::functions : nullptr;
+}
+#else
+template <class Real>
+const Functions<Real>* functions_here() {
+  return nullptr;
+}
+#endif
+
+int64_t divided_up(int64_t x, int64_t y) { return (x + y - 1) / y; }
+
+template <class Real>
+void multiply(const Product<Real>& x) {
+  const auto* functions = functions_here<Real>();
+  TORCH_INTERNAL_ASSERT(functions != nullptr);
+  const int64_t columns = functions->columns, panels = divided_up(x.n, columns), bands = divided_up(x.n, kBand);
+  const int64_t depth = divided_up(x.k, divided_up(x.k, kDepth));
+  const auto allocate = [](int64_t count) { return scratch({count}, c10::CppTypeToScalarType<Real>::value); };
+  const Tensor packed = allocate(panels * columns * depth);
+  Real* B = packed.mutable_data_ptr<Real>();
+  for (int64_t first = 0; first < x.k; first += depth) {
+    const int64_t here = std::min(depth, x.k - first);
+    at::parallel_for(0, panels, 8, [&](int64_t begin, int64_t end) {
+      functions->pack_columns(x, begin * columns, std::min(end * columns, x.n), first, here, B);
+    });
+    // Lower bands are longer: each thread takes every n-th.
+    const int64_t threads = std::min<int64_t>(at::get_num_threads(), bands);
+    at::parallel_for(0, threads, 1, [&](int64_t begin, int64_t end) {
+      const Tensor band = allocate(kBand * here);
+      for (int64_t thread = begin; thread < end; ++thread) {
+        for (int64_t b = thread; b < bands; b += threads) {
+          functions->multiply_band(x, b * kBand, std::min((b + 1) * kBand, x.n), first, here, B,
+                                   band.mutable_data_ptr<Real>());
+        }
+      }
+    });
+  }
+}
+
+}  // namespace
+
+bool has_lower_product() { return functions_here<float>() != nullptr; }
+
+void lower_product(Strided<float> A, Strided<float> B, float* C, int64_t n, int64_t k) {
+  multiply(Product<float>{A, B, C, n, k});
+}
+
+void lower_product(Strided<double> A, Strided<double> B, double* C, int64_t n, int64_t k) {
+  multiply(Product<double>{A, B, C, n, k});
+}
+
+}  // namespace prism
