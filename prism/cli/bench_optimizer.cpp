@@ -86,18 +86,23 @@ std::string step_table(const std::vector<bench::StepTime>& rows, at::Device devi
   return table.text();
 }
 
-// On a CPU PRISM multiplies in float32 and torch's Muon in bfloat16, so their ratio depends on the rates of both. Prints
-// them beside it and returns the figures; nothing if one of the two was not measured.
+// Prints the time of our optimizer as a multiple of a peer's. Returns false if one of the two was not measured.
+bool print_ratio(const std::vector<bench::StepTime>& rows, const char* ours, const char* theirs) {
+  const auto our = std::ranges::find(rows, ours, &bench::StepTime::name);
+  const auto their = std::ranges::find(rows, theirs, &bench::StepTime::name);
+  if (our == rows.end() || their == rows.end()) return false;
+  fmt::print("{} takes {:.2f} × the time of {}\n", ours, our->best_ms() / their->best_ms(), theirs);
+  return true;
+}
+
+// Prints the ratios that count on a CPU. PRISM multiplies in float32 there and torch's Muon in bfloat16, so their ratio
+// depends on the rates of both: prints them beside it and returns them; nothing if one of the two was not measured.
 nlohmann::json compare_on_host(const std::vector<bench::StepTime>& rows, int64_t repeats) {
-  const auto ours = std::ranges::find(rows, "prism_minimax9", &bench::StepTime::name);
-  const auto theirs = std::ranges::find(rows, "torch_muon", &bench::StepTime::name);
-  if (ours == rows.end() || theirs == rows.end()) return nlohmann::json::object();
+  print_ratio(rows, "adamw", "torch_adamw_fused");
+  if (!print_ratio(rows, "prism_minimax9", "torch_muon")) return nlohmann::json::object();
   const auto rates = bench::host_rates(repeats);
-  fmt::print(
-      "prism_minimax9 takes {:.2f} × the time of torch_muon; products of 512×512 run at {} GFLOP/s in float32\n"
-      "and at {} in bfloat16 ({:.2f} ×)\n",
-      ours->best_ms() / theirs->best_ms(), in_rate(rates.float32 / 1e9), in_rate(rates.bfloat16 / 1e9),
-      rates.float32 / rates.bfloat16);
+  fmt::print("products of 512×512 run at {} GFLOP/s in float32 and at {} in bfloat16 ({:.2f} ×)\n",
+             in_rate(rates.float32 / 1e9), in_rate(rates.bfloat16 / 1e9), rates.float32 / rates.bfloat16);
   return {{"products_gflops", {{"float32", rates.float32 / 1e9}, {"bfloat16", rates.bfloat16 / 1e9}}}};
 }
 

@@ -81,11 +81,13 @@ def test_peers_are_measured_in_the_same_run():
 
 def test_on_the_cpu_the_rates_of_both_types_stand_beside_the_ratio(tmp_path):
     figures = tmp_path / "f.json"
-    output = peers("--model", "32x2", "--device", "cpu", "--repeats", 1, "--only", "prism_minimax9", "torch_muon", "--json", figures)
-    ratio = float(re.search(r"prism_minimax9 takes ([\d.]+) × the time of torch_muon", output)[1])
+    pairs = {"prism_minimax9": "torch_muon", "adamw": "torch_adamw_fused"}
+    output = peers("--model", "32x2", "--device", "cpu", "--repeats", 1, "--only", *pairs, *pairs.values(), "--json", figures)
     document = json.loads(figures.read_text())
     times, rates = document["step_ms"]["32x2"], document["products_gflops"]
-    assert ratio == pytest.approx(times["prism_minimax9"] / times["torch_muon"], abs=0.006)
+    for ours, theirs in pairs.items():
+        ratio = float(re.search(rf"{ours} takes ([\d.]+) × the time of {theirs}", output)[1])
+        assert ratio == pytest.approx(times[ours] / times[theirs], abs=0.006)
     assert f"({rates['float32'] / rates['bfloat16']:.2f} ×)" in output
 
 
