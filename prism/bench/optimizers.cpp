@@ -22,8 +22,7 @@ constexpr double kMebibyte = 1 << 20;
 
 // Returns the options that Mixed and training change from PRISM's own defaults.
 Json recommended() {
-  const auto own = prism::make_options("prism"), in_mixed = prism::make_options("prism");
-  in_mixed->use_mixed_defaults();
+  const auto own = prism::make_options("prism"), in_mixed = make_mixed_options("prism");
   Json values = Json::object();
   for (const auto& option : own->table()) {
     if (option.get(*own) != option.get(*in_mixed)) values[option.name] = option.get(*in_mixed);

@@ -81,13 +81,11 @@ std::string checkpoint_name(int64_t step) { return fmt::format("{}{:08d}", kPref
 CheckpointWriter::CheckpointWriter(const fs::path& parent, int64_t step)
     : parent_(parent), target_(parent / checkpoint_name(step)), step_(step) {
   if (step < 0) throw Error(fmt::format("{}: expected a step ≥ 0, got {}", parent.string(), step));
-  std::error_code error;
-  fs::create_directories(parent, error);
-  if (error) throw_system_error("create", parent, error.value());
+  make_folders(parent);
   remove_abandoned_checkpoints(parent);
   temporary_ = target_;
   temporary_ += fmt::format("{}{}", kUnfinished, ::getpid());
-  if (::mkdir(temporary_.c_str(), 0777) != 0) throw_system_error("create", temporary_, errno);
+  if (::mkdir(temporary_.c_str(), 0777) != 0) throw_system_error("make the folder", temporary_, errno);
   owns_temporary_ = true;
   lock_ = FileDescriptor(temporary_, O_RDONLY | O_DIRECTORY);
   ::flock(lock_.get(), LOCK_EX);

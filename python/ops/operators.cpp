@@ -26,8 +26,7 @@ namespace {
 std::string tables() {
   Json all = Json::object();
   for (const auto& info : optimizers()) {
-    const auto options = make_options(info.name), mixed = make_options(info.name);
-    mixed->use_mixed_defaults();
+    const auto options = make_options(info.name), mixed = make_mixed_options(info.name);
     Json lines = Json::array();
     for (const auto& line : options->table()) {
       lines.push_back({{"name", line.name},

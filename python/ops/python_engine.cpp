@@ -445,8 +445,7 @@ Json PythonEngine::saved_header(const Json& saved) const {
 
 void PythonEngine::note_changes(std::set<std::string>& changes, const Options& before, const Options& after,
                                 bool mixed) {
-  const auto usual = make_options(before.name());
-  if (mixed) usual->use_mixed_defaults();
+  const auto usual = mixed ? make_mixed_options(before.name()) : make_options(before.name());
   const auto text = [](const Json& value) -> std::string {  // as Python writes it
     if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
     return value.is_string() ? "'" + value.get<std::string>() + "'" : value.dump();

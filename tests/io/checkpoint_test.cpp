@@ -277,8 +277,15 @@ TEST(Checkpoint, OfADeadProcessWithOurNumberAndStepIsNoObstacle) {
 TEST(Checkpoint, TwoWritersOfOneStepDoNotMix) {
   const TemporaryFolder run;
   const CheckpointWriter first(run.path(), 1);
-  EXPECT_TRUE(
-      contains(message_of<std::runtime_error>([&] { CheckpointWriter(run.path(), 1); }), "cannot create: File exists"));
+  EXPECT_TRUE(contains(message_of<std::runtime_error>([&] { CheckpointWriter(run.path(), 1); }),
+                       "cannot make the folder: File exists"));
+}
+
+TEST(Checkpoint, CannotBeWrittenInAFile) {
+  const TemporaryFolder run;
+  std::ofstream(run / "file") << "text";
+  EXPECT_TRUE(contains(message_of<Error>([&] { CheckpointWriter(run / "file", 1); }),
+                       "file: cannot make the folder: Not a directory"));
 }
 
 // Returns step and mark of the newest checkpoint, whose three files must come from one save.
