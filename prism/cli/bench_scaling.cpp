@@ -87,12 +87,12 @@ Action attach_bench_scaling(CLI::App& app) {
   add_real(app, "--link", options->link, "GB/s out of each process", 1e-3, 1e6);
   add_real(app, "--latency", options->latency, "µs of one message", 0, 1e6);
   app.add_option("--tflops", options->tflops,
-                 "Rates with 1, 2, 3 and 8 matrices, of a device that\nwas measured elsewhere")
-      ->type_name("NUMBER")
+                 "TFLOP/s with 1, 2, 3 and 8 matrices, of a device\nthat you measured earlier")
+      ->type_name("X")
       ->delimiter(',')
       ->expected(4)
-      ->check(CLI::PositiveNumber);
-  add_real(app, "--memory", options->memory, "GB/s of its memory", 0, 1e6)->default_str("");
+      ->check(CLI::PositiveNumber.description(""));
+  add_real(app, "--memory", options->memory, "GB/s of that device's memory", 0, 1e6)->default_str("");
   add_device(app, options->device);
   return [options] { return bench_scaling(*options); };
 }
