@@ -1,3 +1,4 @@
+#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -40,6 +41,9 @@ class CudaSteps : public StepGraph {
   }
 
   void run(const std::function<void()>& prepare, const std::function<void()>& work, bool graph) override {
+    at::cuda::CUDAEvent written;  // what the caller has written so far
+    written.record(c10::cuda::getCurrentCUDAStream(stream_.device_index()));
+    written.block(stream_);
     const c10::cuda::CUDAStreamGuard guard(stream_);
     if (!warm_) check_cuda(cudaDeviceSynchronize());  // other streams may still be writing weights and state
     prepare();
