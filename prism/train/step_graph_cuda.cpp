@@ -1,4 +1,3 @@
-#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -34,16 +33,17 @@ class CudaSteps : public StepGraph {
   explicit CudaSteps(at::Device device) : stream_(stream_of(device)) {
     const c10::cuda::CUDAStreamGuard guard(stream_);
     for (auto& event : events_) check_cuda(cudaEventCreate(&event));
+    check_cuda(cudaEventCreateWithFlags(&written_, cudaEventDisableTiming));
   }
 
   ~CudaSteps() override {
     for (auto* event : events_) cudaEventDestroy(event);
+    cudaEventDestroy(written_);
   }
 
   void run(const std::function<void()>& prepare, const std::function<void()>& work, bool graph) override {
-    at::cuda::CUDAEvent written;  // what the caller has written so far
-    written.record(c10::cuda::getCurrentCUDAStream(stream_.device_index()));
-    written.block(stream_);
+    check_cuda(cudaEventRecord(written_, c10::cuda::getCurrentCUDAStream(stream_.device_index())));
+    check_cuda(cudaStreamWaitEvent(stream_, written_));
     const c10::cuda::CUDAStreamGuard guard(stream_);
     if (!warm_) check_cuda(cudaDeviceSynchronize());  // other streams may still be writing weights and state
     prepare();
@@ -107,6 +107,7 @@ class CudaSteps : public StepGraph {
 
   c10::cuda::CUDAStream stream_;
   std::array<cudaEvent_t, kMarks> events_{};
+  cudaEvent_t written_ = nullptr;  // all that the caller's stream had to do before the step
   std::optional<at::cuda::CUDAGraph> graph_;
   bool warm_ = false;
 };
