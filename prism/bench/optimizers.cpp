@@ -30,6 +30,15 @@ Json recommended() {
   return values;
 }
 
+// Returns the same with the side "whitened", whose roots are computed every few steps.
+constexpr int64_t kWhitenedEvery = 16;
+Json whitened() {
+  Json values = recommended();
+  values["side"] = "whitened";
+  values["root_every"] = kWhitenedEvery;
+  return values;
+}
+
 std::vector<Entrant> make_entrants() {
   const Json minimax9 = {{"coefficients", "minimax9"}};
   std::vector<Entrant> list = {
@@ -43,6 +52,7 @@ std::vector<Entrant> make_entrants() {
        /*usual=*/true,
        /*cycle=*/8},
       {"prism_recommended", "prism", recommended()},
+      {"prism_whitened", "prism", whitened(), /*rest=*/false, /*usual=*/false, /*cycle=*/kWhitenedEvery},
       {"muon", "muon"},
       {"muon_minimax9", "muon", minimax9},
       {"tikhonovmuon_minimax9", "tikhonovmuon", minimax9},

@@ -74,7 +74,7 @@ std::optional<Peak> peak_of(const std::string& device_name) {
 std::optional<std::vector<Kernel>> step_kernels(const Options& options, const std::vector<Shape>& shapes) {
   const auto description = options.kernel_rule();
   const auto* spectral = description ? std::get_if<SpectralKernel>(description.get()) : nullptr;
-  if (spectral == nullptr) return std::nullopt;
+  if (spectral == nullptr || spectral->side == Side::Whitened) return std::nullopt;
   const cuda::SpectralRule& rule = spectral->rule;
   const Sizes sizes = sizes_of(shapes, spectral->side);
   const bool stacked = rule.noisy && !rule.averaged;  // DᵀD is formed together with TᵀT

@@ -43,7 +43,8 @@ struct Kernel {
   Work work;  // of all matrices together
 };
 
-// Returns the kernels of a spectral step in the order of their launches; nothing for other optimizers.
+// Returns the kernels of a spectral step in the order of their launches; nothing for other optimizers, nor for the side
+// "whitened", whose roots are not counted.
 std::optional<std::vector<Kernel>> step_kernels(const Options& options, const std::vector<Shape>& shapes);
 
 }  // namespace prism::bench

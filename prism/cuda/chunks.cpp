@@ -7,9 +7,6 @@
 namespace prism::cuda {
 namespace {
 
-constexpr int64_t kChunkBytes = int64_t{2} << 30;  // enough matrices of any size to keep every multiprocessor busy
-constexpr int64_t kAlignment = 256;
-
 int64_t pieces(int64_t size, int64_t piece) { return (size + piece - 1) / piece; }
 
 int64_t operand_bytes(const MatrixStack& stack) {
@@ -36,6 +33,8 @@ int64_t gram_side(const MatrixStack& stack) {
   return stack.left ? stack.m : stack.n;
 }
 
+int64_t covariance_side(const MatrixStack& stack) { return stack.whitened ? stack.n : gram_side(stack); }
+
 // With `stacked`, D lies under T: one operand of 2m rows.
 int64_t operand_stride(const MatrixStack& stack) { return (stack.stacked ? 2 : 1) * stack.m * pitch_of(stack.n); }
 
@@ -43,7 +42,7 @@ int signal_blocks(const MatrixStack& stack) { return static_cast<int>(pieces(sta
 
 int norm_blocks(int64_t k) { return static_cast<int>(pieces(k, kRowsOfSquares)); }
 
-std::vector<Chunk> make_chunks(const std::vector<MatrixStack>& stacks, int processors) {
+std::vector<Chunk> make_chunks(const std::vector<MatrixStack>& stacks, int processors, int64_t chunk_bytes) {
   const int64_t pairs = std::max(1, processors / 2);
   struct One {
     const MatrixStack* stack;
@@ -55,7 +54,7 @@ std::vector<Chunk> make_chunks(const std::vector<MatrixStack>& stacks, int proce
     for (size_t i = 0; i < stack.G.size(); ++i) all.push_back({&stack, i});
     total += matrix_bytes(stack) * static_cast<int64_t>(stack.G.size());
   }
-  const int64_t wanted = std::max<int64_t>(1, pieces(total, kChunkBytes));
+  const int64_t wanted = std::max<int64_t>(1, pieces(total, chunk_bytes));
   const int64_t limit = total / wanted + total / (4 * wanted) + 1;
   std::vector<Chunk> chunks;
   for (size_t begin = 0; begin < all.size();) {
@@ -89,7 +88,7 @@ std::vector<Chunk> make_chunks(const std::vector<MatrixStack>& stacks, int proce
 template <class T>
 T* Layout::take(int64_t size) {
   char* here = memory_ == nullptr ? nullptr : memory_ + bytes;
-  bytes += pieces(size, kAlignment) * kAlignment;
+  bytes += pieces(size, kScratchAlignment) * kScratchAlignment;
   return reinterpret_cast<T*>(here);
 }
 
@@ -125,7 +124,7 @@ Layout::Layout(const Chunk& chunk, const SpectralRule& rule, void* scratch) : me
   squares = take<double>(square_blocks * static_cast<int64_t>(sizeof(double)));
   measures = take<Measure>(blocks * static_cast<int64_t>(sizeof(Measure)));
   for (float** array : {&factors.T, &factors.D, &factors.gram_alpha, &factors.gram_beta, &factors.mean_alpha,
-                        &factors.mean_beta, &factors.update, &powers[0], &powers[1]}) {
+                        &factors.mean_beta, &factors.update, &factors.diagonal, &powers[0], &powers[1]}) {
     *array = take<float>(matrices * static_cast<int64_t>(sizeof(float)));
   }
   if (rule.by_norm) norm_parts = take<float>(parts * static_cast<int64_t>(sizeof(float)));
@@ -140,6 +139,37 @@ Layout::Layout(const Chunk& chunk, const SpectralRule& rule, void* scratch) : me
   row_squares = take<float>(rows * static_cast<int64_t>(sizeof(float)));
   row_factors = take<float>(rows * static_cast<int64_t>(sizeof(float)));
   norm_factors = take<float>(matrices * static_cast<int64_t>(sizeof(float)));
+}
+
+std::vector<Product> iteration_products(bool by_norm, const IterationProduct& step, const Layout& layout) {
+  std::vector<Product> products;
+  for (const auto& [side, count] : layout.sides) {
+    const int64_t k = side;
+    const int n = static_cast<int>(k);
+    Product product{.count = count, .rows = n, .columns = n, .term_count = 0, .symmetric = step.symmetric};
+    const auto term = [&](Buffer X, Buffer Y) {
+      product.terms[product.term_count++] = {layout.buffer(k, X), layout.buffer(k, Y), n};
+    };
+    if (step.X_low != kNone) term(step.X_low, step.Y);
+    if (step.Y_low != kNone) term(step.X, step.Y_low);
+    term(step.X, step.Y);
+    const auto factors = [&](int power) {
+      return by_norm && power > 0 ? layout.powers[power - 1] + layout.first_of.at(k) : nullptr;
+    };
+    product.epilogue = {.alpha = step.alpha,
+                        .alpha_of = factors(step.alpha_power),
+                        .c1 = step.c1,
+                        .diagonal = step.diagonal,
+                        .c1_of = factors(step.c1_power),
+                        .C1 = layout.writable(k, step.C1),
+                        .high = layout.writable(k, step.high),
+                        .low = layout.writable(k, step.low),
+                        .pitch = pitch_of(k),
+                        .stride = k * pitch_of(k)};
+    product.progress = layout.progress + layout.first_of.at(k);
+    products.push_back(product);
+  }
+  return products;
 }
 
 }  // namespace prism::cuda

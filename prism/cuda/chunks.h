@@ -10,11 +10,12 @@
 
 namespace prism::cuda {
 
-int pitch_of(int64_t columns);                     // elements from row to row of an operand with so many columns
-int64_t gram_side(const MatrixStack& stack);       // k of its k×k Gram matrices
-int64_t operand_stride(const MatrixStack& stack);  // elements from one matrix's operand T to the next
-int signal_blocks(const MatrixStack& stack);       // blocks that read one matrix
-int norm_blocks(int64_t k);                        // blocks that read one k×k Gram matrix
+int pitch_of(int64_t columns);                      // elements from row to row of an operand with so many columns
+int64_t gram_side(const MatrixStack& stack);        // k of its k×k Gram matrices
+int64_t covariance_side(const MatrixStack& stack);  // the same of its averaged covariances
+int64_t operand_stride(const MatrixStack& stack);   // elements from one matrix's operand T to the next
+int signal_blocks(const MatrixStack& stack);        // blocks that read one matrix
+int norm_blocks(int64_t k);                         // blocks that read one k×k Gram matrix
 
 // A range of adjacent matrices of a stack.
 struct Segment {
@@ -23,9 +24,13 @@ struct Segment {
 };
 using Chunk = std::vector<Segment>;
 
-// Makes chunks of about equal size, cut where their tiles best fill the last round of the device's multiprocessors, of
-// which two share a tile.
-std::vector<Chunk> make_chunks(const std::vector<MatrixStack>& stacks, int processors);
+constexpr int64_t kScratchAlignment = 256;
+constexpr int64_t kChunkBytes = int64_t{2} << 30;  // enough matrices of any size to keep every multiprocessor busy
+
+// Makes chunks of about equal size, near `chunk_bytes` of scratch memory each, cut where their tiles best fill the
+// last round of the device's multiprocessors, of which two share a tile.
+std::vector<Chunk> make_chunks(const std::vector<MatrixStack>& stacks, int processors,
+                               int64_t chunk_bytes = kChunkBytes);
 
 // The layout of a chunk's scratch memory. Without memory it only computes the size.
 class Layout {
@@ -72,5 +77,8 @@ class Layout {
 
   char* memory_;
 };
+
+// One step of the iteration: a product for each Gram side. With `by_norm`, the factors in `powers` are those missing in A.
+std::vector<Product> iteration_products(bool by_norm, const IterationProduct& step, const Layout& layout);
 
 }  // namespace prism::cuda

@@ -240,7 +240,8 @@ struct Factors {
 };
 __device__ __forceinline__ Factors read_factors(const Stack& stack, int matrix) {
   const Epilogue& e = stack.epilogue;
-  return {factor(e.alpha, e.alpha_of, matrix), factor(e.c1, e.c1_of, matrix), e.diagonal, e.C1 != nullptr};
+  return {factor(e.alpha, e.alpha_of, matrix), factor(e.c1, e.c1_of, matrix), factor(e.diagonal, e.diagonal_of, matrix),
+          e.C1 != nullptr};
 }
 
 // Computes v = alpha·P + c1·C1 + beta·C + diagonal·I in place of the sums, and its fp16 half in pairs, in place of C1.

@@ -68,7 +68,8 @@ struct LaunchOf {
   Stack stacks[Stacks];
   Range ranges[2 * Stacks];
   int tiles, stack_count;
-  int* ticket;  // of a sequence: the next tile that a cluster takes
+  int* ticket;      // of a sequence: the next tile that a cluster takes
+  const int* runs;  // of a sequence: on the device, 0 for no work; null: 1
   Pointers pointers;
   Rates rates;
 };

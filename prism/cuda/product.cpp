@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <map>
-#include <utility>
+#include <tuple>
 
 namespace prism::cuda {
 
@@ -18,10 +18,13 @@ cudaError_t launch_products(const std::vector<Product>& products, const Pointers
   bool hopper = false;
   cudaError_t error = takes_hopper(device, &hopper);
   if (error != cudaSuccess) return error;
-  // One kernel for Gram matrices, one for updates with each type of weights.
-  std::map<std::pair<bool, Real>, std::vector<Product>> kinds;
-  for (const auto& product : products)
-    kinds[{product.A_down == product.B_down && product.symmetric, product.epilogue.weight}].push_back(product);
+  // One kernel for Gram matrices, one for those with a float32 matrix, one for updates with each type of weights.
+  std::map<std::tuple<bool, bool, Real>, std::vector<Product>> kinds;
+  for (const auto& product : products) {
+    const Epilogue& e = product.epilogue;
+    kinds[{product.A_down == product.B_down && product.symmetric, e.reads_C || e.writes_C, e.weight}].push_back(
+        product);
+  }
   for (const auto& [kind, list] : kinds) {
     for (size_t first = 0; first < list.size() && error == cudaSuccess; first += kMaxProducts) {
       const int count = static_cast<int>(std::min<size_t>(kMaxProducts, list.size() - first));
@@ -33,14 +36,14 @@ cudaError_t launch_products(const std::vector<Product>& products, const Pointers
 }
 
 cudaError_t launch_sequence(const std::vector<std::vector<Product>>& phases, int* tickets, int device,
-                            cudaStream_t stream) {
+                            cudaStream_t stream, const int* runs) {
   bool hopper = false;
   cudaError_t error = takes_hopper(device, &hopper);
   if (error != cudaSuccess) return error;
-  if (hopper) return launch_hopper_sequence(phases, tickets, device, stream);
+  if (hopper) return launch_hopper_sequence(phases, tickets, device, stream, runs);
   for (const auto& products : phases) {
     if (error == cudaSuccess)
-      error = launch_portable(products.data(), static_cast<int>(products.size()), {}, {}, stream);
+      error = launch_portable(products.data(), static_cast<int>(products.size()), {}, {}, stream, runs);
   }
   return error;
 }

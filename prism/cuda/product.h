@@ -47,14 +47,14 @@ struct Norms {
 //
 // Weights: W ← (1 − lr·λ)W − lr·scale·alpha·P, where alpha·P may be rounded to fp16 and must be at most 64.
 //
-// alpha, c1 and beta may have a factor for each matrix. They include the powers of two by which fp16 operands are
+// alpha, c1, beta and diagonal may have a factor for each matrix. They include the powers of two by which fp16 operands are
 // scaled, which keep the entries that matter, and their low halves, within fp16's normal numbers.
 struct Epilogue {
   float alpha = 1;
   const float* alpha_of = nullptr;
 
   float c1 = 0, diagonal = 0;
-  const float* c1_of = nullptr;
+  const float *c1_of = nullptr, *diagonal_of = nullptr;
   const __half* C1 = nullptr;  // with the pitch and stride of the outputs
   __half *high = nullptr, *low = nullptr;
   int pitch = 0;
@@ -110,17 +110,17 @@ int norm_places(int64_t n);  // for one n×n result
 // matrix, and its progress, in the place that its products name, tells when that is written. All products are fp16
 // matrices without a float32 one, square, and those of a matrix have the same size. One kernel takes all phases if they
 // fit its parameters: a matrix enters the next phase while others are still in this one. `tickets` are
-// kMaxSequenceLaunches zeros.
+// kMaxSequenceLaunches zeros. With `runs`, a number on the device, the kernels do nothing if it is 0.
 constexpr int kMaxSequenceLaunches = 512;
 cudaError_t launch_sequence(const std::vector<std::vector<Product>>& phases, int* tickets, int device,
-                            cudaStream_t stream);
+                            cudaStream_t stream, const int* runs = nullptr);
 cudaError_t launch_hopper_sequence(const std::vector<std::vector<Product>>& phases, int* tickets, int device,
-                                   cudaStream_t stream);
+                                   cudaStream_t stream, const int* runs);
 
 // Launch products of the same kind: kind of result and type of weights.
 cudaError_t launch_hopper(const Product* products, int count, const Pointers& pointers, const Rates& rates, int device,
                           cudaStream_t stream);
 cudaError_t launch_portable(const Product* products, int count, const Pointers& pointers, const Rates& rates,
-                            cudaStream_t stream);
+                            cudaStream_t stream, const int* runs = nullptr);
 
 }  // namespace prism::cuda

@@ -52,6 +52,9 @@ __device__ __forceinline__ void run_block(const Parameters<Kind, Ordered>& param
   if constexpr (Kind == Result::Float32) {
     if (!has_work(launch)) return;
   }
+  if constexpr (Ordered) {
+    if (launch.runs != nullptr && *launch.runs == 0) return;
+  }
   const int rank = static_cast<int>(hopper::cluster_rank());
   // The shuffle tells the compiler that this is the same number for all threads of a warp; without it registers spill.
   const int group = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / kGroup, 0);
@@ -350,7 +353,7 @@ cudaError_t launch_hopper(const Product* products, int count, const Pointers& po
 }
 
 cudaError_t launch_hopper_sequence(const std::vector<std::vector<Product>>& phases, int* tickets, int device,
-                                   cudaStream_t stream) {
+                                   cudaStream_t stream, const int* runs) {
   EncodeTensorMap encode = nullptr;
   cudaError_t error = find_encoder(&encode);
   if (error != cudaSuccess) return error;
@@ -360,6 +363,7 @@ cudaError_t launch_hopper_sequence(const std::vector<std::vector<Product>>& phas
     if (!builder || error != cudaSuccess) return;
     builder->list_tiles();
     builder->launch.ticket = tickets++;
+    builder->launch.runs = runs;
     error = run(sequence_kernel, Some{builder->launch}, device, stream);
     builder.reset();
   };

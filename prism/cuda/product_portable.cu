@@ -17,6 +17,7 @@ struct Launch {
   int column_tiles;
   Pointers pointers;
   Rates rates;
+  const int* runs;  // on the device: 0 for no work; null: 1
 };
 
 union Shared {
@@ -52,7 +53,7 @@ __device__ void finish(float sum, const Launch& launch, int matrix, int row, int
     if (e.reads_C) v = fmaf(factor(e.beta, e.beta_of, matrix), here, v);
     if (e.writes_C && applies(launch.rates.apply)) here = C[static_cast<int64_t>(column) * product.columns + row] = v;
   }
-  if (row == column) v += e.diagonal;
+  if (row == column) v += factor(e.diagonal, e.diagonal_of, matrix);
   const auto store = [&](__half* output, __half value) {
     if (output == nullptr) return;
     output[offset] = value;
@@ -94,6 +95,7 @@ __global__ void __launch_bounds__(kThreads) portable_kernel(const __grid_constan
   const int matrix = blockIdx.y;
   const int row0 = blockIdx.x / launch.column_tiles * kTile, column0 = blockIdx.x % launch.column_tiles * kTile;
   if ((product.symmetric && row0 < column0) || leaves_C(product.epilogue, matrix)) return;
+  if (launch.runs != nullptr && *launch.runs == 0) return;
 
   fragment<accumulator, 16, 16, 16, float> sums[2][2];
   for (auto& line : sums) {
@@ -142,9 +144,9 @@ __global__ void __launch_bounds__(kThreads) portable_kernel(const __grid_constan
 }  // namespace
 
 cudaError_t launch_portable(const Product* products, int count, const Pointers& pointers, const Rates& rates,
-                            cudaStream_t stream) {
+                            cudaStream_t stream, const int* runs) {
   for (int p = 0; p < count; ++p) {
-    Launch launch{products[p], (products[p].columns + kTile - 1) / kTile, pointers, rates};
+    Launch launch{products[p], (products[p].columns + kTile - 1) / kTile, pointers, rates, runs};
     const unsigned tiles = static_cast<unsigned>(launch.column_tiles) * ((products[p].rows + kTile - 1) / kTile);
     portable_kernel<<<dim3(tiles, products[p].count), kThreads, 0, stream>>>(launch);
     const cudaError_t error = cudaGetLastError();

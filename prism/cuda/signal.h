@@ -20,7 +20,7 @@ struct SignalMatrix {
   const float* gamma_factor;
   float *C, *C_scale;
   int m, n, pitch;
-  int k;  // of the k×k Gram
+  int k;  // of the k×k covariance C
   int first_block;
   float gamma_scale;
 };
@@ -31,6 +31,7 @@ struct SignalFactors {
   float *gram_alpha, *gram_beta;  // R = alpha·TᵀT + beta·Ĉ, of trace 1
   float *mean_alpha, *mean_beta;  // Ĉ ← beta·Ĉ + alpha·DᵀD; 0 and 1 between refreshes
   float* update;                  // O = update·TQ
+  float* diagonal;                // of whitened matrices: R = alpha·XXᵀ + diagonal·I, of trace 1
 };
 
 // Sums over one block's elements.

@@ -1,5 +1,5 @@
 // The spectral step. Each chunk of matrices goes through
-//   measure → advance (M, T, D) → Gram R (→ its norm) → iteration Q → W ← (1 − lr·λ)W − lr·scale·TQ
+//   measure → advance (M, T, D) (→ whitening) → Gram R (→ its norm) → iteration Q → W ← (1 − lr·λ)W − lr·scale·TQ
 // with all its shapes in one launch if the kernels allow it.
 
 #include <cuda_runtime_api.h>
@@ -10,6 +10,7 @@
 #include "prism/cuda/norm.h"
 #include "prism/cuda/product.h"
 #include "prism/cuda/rescale.h"
+#include "prism/cuda/whitening.h"
 
 namespace prism::cuda {
 namespace {
@@ -57,7 +58,7 @@ SignalLaunch signal_launch(const SpectralRule& rule, const StepScalars& scalars,
                                   .m = static_cast<int>(stack.m),
                                   .n = static_cast<int>(stack.n),
                                   .pitch = pitch_of(stack.n),
-                                  .k = static_cast<int>(gram_side(stack)),
+                                  .k = static_cast<int>(covariance_side(stack)),
                                   .first_block = block,
                                   .gamma_scale = static_cast<float>(stack.gamma_scale)};
       block += signal_blocks(stack);
@@ -81,20 +82,25 @@ std::vector<Product> for_segments(const Chunk& chunk, Function&& make) {
   return products;
 }
 
-// XᵀX or XXᵀ (+ the same of Y); SSᵀ for a stacked X.
-Product gram_product(const MatrixStack& stack, const Operand& X, const Operand* Y) {
-  const bool along = stack.left || stack.stacked;  // the sum runs along the rows
-  const int inner = static_cast<int>(along ? stack.n : stack.m), side = static_cast<int>(gram_side(stack));
+// XᵀX or, with the sum along the rows, XXᵀ (+ the same of Y); SSᵀ for a stacked X.
+Product gram_product(const MatrixStack& stack, int64_t k, bool along, const Operand& X, const Operand* Y) {
+  const int inner = static_cast<int>(along ? stack.n : stack.m), side = static_cast<int>(k);
   Product product{.rows = side, .columns = side, .A_down = !along, .B_down = !along, .symmetric = true};
   product.terms[0] = {X, X, inner};
   if (Y != nullptr) product.terms[product.term_count++] = {*Y, *Y, inner};
   return product;
 }
 
+// The matrices that the Gram matrices and updates are made of: T, or X in the place of D.
+Operand shaped_operand(const Chunk& chunk, size_t s, const Layout& layout) {
+  return layout.operand(chunk, s, chunk[s].stack->whitened ? layout.D : layout.T);
+}
+
 // Ĉ ← βĈ + (1−β)DᵀD.
 std::vector<Product> mean_products(const Chunk& chunk, const Layout& layout) {
   return for_segments(chunk, [&](size_t s, const MatrixStack& stack, int first) {
-    Product product = gram_product(stack, layout.operand(chunk, s, layout.D), nullptr);
+    const bool along = stack.left && !stack.whitened;
+    Product product = gram_product(stack, covariance_side(stack), along, layout.operand(chunk, s, layout.D), nullptr);
     product.epilogue = {.alpha_of = layout.factors.mean_alpha + first,
                         .reads_C = true,
                         .writes_C = true,
@@ -103,24 +109,27 @@ std::vector<Product> mean_products(const Chunk& chunk, const Layout& layout) {
   });
 }
 
-// R = (TᵀT + γ²DᵀD, γ²Ĉ or δI) / (bound²·trace), as the iteration's A. If `norms`, the product sums its norm, too.
+// R = (TᵀT + γ²DᵀD, γ²Ĉ or δI) / (bound²·trace), as the iteration's A; of whitened matrices, (XXᵀ + γ²I) / …. If `norms`,
+// the product sums its norm, too.
 std::vector<Product> gram_products(const SpectralRule& rule, const Chunk& chunk, const Layout& layout,
                                    const Iteration& iteration, bool norms) {
   return for_segments(chunk, [&](size_t s, const MatrixStack& stack, int first) {
     const int64_t k = gram_side(stack);
     const Operand D = layout.operand(chunk, s, layout.D);
     const bool instant = rule.noisy && !rule.averaged;
-    Product product = gram_product(stack, layout.operand(chunk, s, layout.T), instant && !stack.stacked ? &D : nullptr);
+    Product product = gram_product(stack, k, stack.left || stack.stacked, shaped_operand(chunk, s, layout),
+                                   instant && !stack.stacked ? &D : nullptr);
     const double scale = iteration.A_scale / (rule.bound * rule.bound);
     const double uniform = rule.damping / (1 + rule.damping) / static_cast<double>(k);
     product.epilogue = {.alpha = static_cast<float>(scale),
                         .alpha_of = layout.factors.gram_alpha + first,
-                        .diagonal = static_cast<float>(scale * uniform),
+                        .diagonal = static_cast<float>(stack.whitened ? scale : scale * uniform),
+                        .diagonal_of = stack.whitened ? layout.factors.diagonal + first : nullptr,
                         .high = layout.writable(k, kA, layout.place[s]),
                         .low = layout.writable(k, iteration.A_split ? kA_low : kNone, layout.place[s]),
                         .pitch = pitch_of(k),
                         .stride = k * pitch_of(k),
-                        .reads_C = rule.averaged,
+                        .reads_C = rule.averaged && !stack.whitened,
                         .beta = static_cast<float>(scale),
                         .beta_of = layout.factors.gram_beta + first};
     const int index = layout.first_of.at(k) + layout.place[s];
@@ -160,43 +169,12 @@ NormLaunch norm_launch(const SpectralRule& rule, const Chunk& chunk, const Layou
   return launch;
 }
 
-std::vector<Product> iteration_products(const SpectralRule& rule, const IterationProduct& step, const Layout& layout) {
-  std::vector<Product> products;
-  for (const auto& [side, count] : layout.sides) {
-    const int64_t k = side;
-    const int n = static_cast<int>(k);
-    Product product{.count = count, .rows = n, .columns = n, .term_count = 0, .symmetric = step.symmetric};
-    const auto term = [&](Buffer X, Buffer Y) {
-      product.terms[product.term_count++] = {layout.buffer(k, X), layout.buffer(k, Y), n};
-    };
-    if (step.X_low != kNone) term(step.X_low, step.Y);
-    if (step.Y_low != kNone) term(step.X, step.Y_low);
-    term(step.X, step.Y);
-    const auto factors = [&](int power) {
-      return rule.by_norm && power > 0 ? layout.powers[power - 1] + layout.first_of.at(k) : nullptr;
-    };
-    product.epilogue = {.alpha = step.alpha,
-                        .alpha_of = factors(step.alpha_power),
-                        .c1 = step.c1,
-                        .diagonal = step.diagonal,
-                        .c1_of = factors(step.c1_power),
-                        .C1 = layout.writable(k, step.C1),
-                        .high = layout.writable(k, step.high),
-                        .low = layout.writable(k, step.low),
-                        .pitch = pitch_of(k),
-                        .stride = k * pitch_of(k)};
-    product.progress = layout.progress + layout.first_of.at(k);
-    products.push_back(product);
-  }
-  return products;
-}
-
 // W ← (1 − lr·λ)W − lr·scale·O for O = TQ/(bound·√trace), or √norm. From the left: QᵀT; for a stack: the first m rows of
 // QᵀS. If the update is rescaled, O is stored instead.
 std::vector<Product> update_products(const SpectralRule& rule, const Chunk& chunk, const Layout& layout,
                                      const Iteration& iteration) {
   return for_segments(chunk, [&](size_t s, const MatrixStack& stack, int first) {
-    const Operand T = layout.operand(chunk, s, layout.T);
+    const Operand T = shaped_operand(chunk, s, layout);
     const Operand Q = layout.buffer(gram_side(stack), iteration.Q, layout.place[s]);
     const bool before = stack.left || stack.stacked;  // Q is the left factor
     Product product{
@@ -281,14 +259,20 @@ const Iteration& iteration_for(const SpectralRule& rule) {
   return last.iteration;
 }
 
+int64_t scratch_bytes(const SpectralRule& rule, const Chunk& chunk, int processors) {
+  return Layout(chunk, rule, nullptr).bytes + Whitening(rule, chunk, processors).bytes();
+}
+
 // The launches of a chunk, stage by stage as in prism/optim/step.cpp.
 class ChunkStep {
  public:
   ChunkStep(const SpectralRule& rule, const StepScalars& scalars, const Chunk& chunk, void* scratch, int device,
-            cudaStream_t stream)
+            int processors, cudaStream_t stream)
       : rule_(rule),
         chunk_(chunk),
         layout_(chunk, rule, scratch),
+        whitening_(rule, chunk, processors),
+        whitening_scratch_(static_cast<char*>(scratch) + layout_.bytes),
         iteration_(iteration_for(rule)),
         signal_(signal_launch(rule, scalars, chunk, layout_)),
         rates_{scalars.lr, scalars.apply, static_cast<float>(scalars.weight_decay)},
@@ -325,11 +309,13 @@ class ChunkStep {
     then([&] { return takes_hopper(device_, &hopper); });
     const bool norms = rule_.by_norm && hopper;
     if (rule_.averaged && refreshes_) multiply(mean_products(chunk_, layout_), covariances_);
+    then([&] { return whitening_.run(signal_, layout_, iteration_, whitening_scratch_, device_, stream_); });
     multiply(gram_products(rule_, chunk_, layout_, iteration_, norms), covariances_);
     if (rule_.by_norm && !norms)
       then([&] { return launch_norm(norm_launch(rule_, chunk_, layout_, iteration_), stream_); });
     std::vector<std::vector<Product>> phases;
-    for (const auto& product : iteration_.products) phases.push_back(iteration_products(rule_, product, layout_));
+    for (const auto& product : iteration_.products)
+      phases.push_back(iteration_products(rule_.by_norm, product, layout_));
     then([&] { return launch_sequence(phases, layout_.tickets, device_, stream_); });
   }
 
@@ -360,6 +346,8 @@ class ChunkStep {
   const SpectralRule& rule_;
   const Chunk& chunk_;
   Layout layout_;
+  Whitening whitening_;
+  void* whitening_scratch_;
   const Iteration& iteration_;
   SignalLaunch signal_;
   Rates rates_;
@@ -459,11 +447,11 @@ int shape_operands(const SpectralRule& rule, const MatrixStack& stack, const dou
   const std::vector<MatrixStack> stacks = {stack};
   const auto chunks = make_chunks(stacks, processors);
   int64_t bytes = 0;
-  for (const auto& chunk : chunks) bytes = std::max(bytes, Layout(chunk, rule, nullptr).bytes);
+  for (const auto& chunk : chunks) bytes = std::max(bytes, scratch_bytes(rule, chunk, processors));
   void* scratch = allocate(static_cast<size_t>(bytes));
   for (const auto& chunk : chunks) {
     if (error != cudaSuccess) break;
-    ChunkStep step(rule, scalars, chunk, scratch, device, static_cast<cudaStream_t>(stream));
+    ChunkStep step(rule, scalars, chunk, scratch, device, processors, static_cast<cudaStream_t>(stream));
     step.receive(static_cast<const __half*>(T), static_cast<const __half*>(D), sums);
     step.shape();
     step.write();
@@ -486,12 +474,12 @@ int spectral_step(const SpectralRule& rule, const StepScalars& scalars, const st
   if (error != cudaSuccess) return error;
   const auto chunks = make_chunks(stacks, processors);
   int64_t bytes = 0;
-  for (const auto& chunk : chunks) bytes = std::max(bytes, Layout(chunk, rule, nullptr).bytes);
+  for (const auto& chunk : chunks) bytes = std::max(bytes, scratch_bytes(rule, chunk, processors));
   void* scratch = allocate(static_cast<size_t>(bytes));
   error = launch_count(counters.data(), static_cast<int>(counters.size()), scalars.apply, cuda_stream);
   for (const auto& chunk : chunks) {
     if (error != cudaSuccess) break;
-    ChunkStep step(rule, scalars, chunk, scratch, device, cuda_stream);
+    ChunkStep step(rule, scalars, chunk, scratch, device, processors, cuda_stream);
     step.operands();
     step.shape();
     step.write();

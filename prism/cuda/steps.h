@@ -38,6 +38,9 @@ struct MatrixStack {
   // Shape from the right through the 2m×2m Gram matrix of S = [T; γD]: with its inverse root Q, O is the first m rows
   // of QS. This is the smaller form if n > 2m. Needs left = false and a rule that is noisy and not averaged.
   bool stacked = false;
+  // Shape the whitened momentum X = T Ĉ^(−1/2) from the left, by the Gram matrix XXᵀ + γ²I. C is (n, n). Needs left = true,
+  // an averaged rule, step counters and roots.
+  bool whitened = false;
   Real gradient = Real::Float32, weight = Real::Float32;
   std::vector<const void*> G = {};              // B, each contiguous
   std::vector<void*> W = {};                    // B, each contiguous
@@ -46,6 +49,8 @@ struct MatrixStack {
   std::vector<float*> step = {};                // B counters of steps, or empty; matrices of one parameter share one
   std::vector<float*> C = {};                   // B averaged covariances, (k, k) for Gram matrices (k, k), or empty
   std::vector<float*> C_scale = {};             // B
+  std::vector<float*> root = {};                // B roots Ĉ^(−1/2) = root/root_scale, (n, n), if whitened
+  std::vector<float*> root_scale = {};          // B
   double gamma_scale = 1;                       // of γ for this shape
   std::vector<const float*> gamma_factor = {};  // B more factors of γ on the device, or empty
   std::vector<float*> row_moment = {};          // B running means of the squares of the update's m rows, or empty
@@ -69,6 +74,7 @@ struct SpectralRule {
   bool averaged = false;         // the covariance is the average Ĉ
   double covariance_beta = 0;    // β₂
   int64_t covariance_every = 1;  // k: the average is refreshed at the steps 1, 1 + k, 1 + 2k, … of a matrix
+  int64_t root_every = 1;        // the same for the roots of whitened matrices
   double damping = 0;            // Tikhonov's δ divided by the mean of σ²
   std::vector<GramStep> steps = {};
   double bound = 1;              // the Gram matrix is divided by bound² and its trace,

@@ -46,13 +46,17 @@ bool usable(const Bucket& bucket) {
 // The Gram matrix the kernels form.
 struct Form {
   bool left = false;
-  bool stacked = false;  // of the stack [T; γD], if that is smaller
+  bool stacked = false;   // of the stack [T; γD], if that is smaller
+  bool whitened = false;  // of the whitened momentum, from the left
+
+  int64_t covariance_side(int64_t m, int64_t n) const { return left && !whitened ? m : n; }
 };
 
 // None if there is no kernel: for both sides, and for the smaller form of a left side.
 std::optional<Form> form_of(const cuda::SpectralRule& rule, Side side, int64_t m, int64_t n) {
   side = resolved_side(side, m, n);
   if (side == Side::Both) return std::nullopt;
+  if (side == Side::Whitened) return Form{.left = true, .whitened = true};
   const bool left = side == Side::Left;
   const bool is_long = rule.noisy && !rule.averaged && (left ? m : n) > 2 * (left ? n : m);
   if (left && is_long) return std::nullopt;
@@ -68,11 +72,12 @@ Tensor gamma_factors(const SpectralKernel& kernel, const Bucket& bucket) {
 cuda::MatrixStack stack_of(const Bucket& bucket, const std::vector<DenseEntry>& entries, const SpectralKernel& kernel,
                            const Form& form, const Tensor& gamma) {
   const int64_t m = bucket.shape[bucket.shape.size() - 2], n = bucket.shape.back();
-  const int64_t size = m * n, matrices = c10::multiply_integers(bucket.shape) / size, k = form.left ? m : n;
+  const int64_t size = m * n, matrices = c10::multiply_integers(bucket.shape) / size, k = form.covariance_side(m, n);
   cuda::MatrixStack stack{.m = m,
                           .n = n,
                           .left = form.left,
                           .stacked = form.stacked,
+                          .whitened = form.whitened,
                           .gradient = *real_of(entries.front().G.scalar_type()),
                           .weight = *real_of(bucket.type),
                           .gamma_scale = gamma_factor(kernel.side, m, n),
@@ -89,6 +94,10 @@ cuda::MatrixStack stack_of(const Bucket& bucket, const std::vector<DenseEntry>& 
       if (state["covariance"].defined()) {
         stack.C.push_back(floats(state["covariance"], index * k * k));
         stack.C_scale.push_back(floats(state["covariance_scale"], index));
+      }
+      if (state["root"].defined()) {
+        stack.root.push_back(floats(state["root"], index * n * n));
+        stack.root_scale.push_back(floats(state["root_scale"], index));
       }
       if (state["row_moment"].defined()) stack.row_moment.push_back(floats(state["row_moment"], index * m));
       if (gamma.defined()) stack.gamma_factor.push_back(floats(gamma, entry.index));
@@ -210,9 +219,9 @@ std::unique_ptr<KernelRule> shared_rule(const Options& options, const Bucket& bu
   auto rule = options.kernel_rule();
   const auto* spectral = rule ? std::get_if<SpectralKernel>(rule.get()) : nullptr;
   const auto shape = whole_shape(options, bucket);
-  if (spectral == nullptr || c10::multiply_integers(shape) == 0 ||
-      !form_of(spectral->rule, spectral->side, shape[shape.size() - 2], shape.back()))
-    return nullptr;
+  if (spectral == nullptr || c10::multiply_integers(shape) == 0) return nullptr;
+  const auto form = form_of(spectral->rule, spectral->side, shape[shape.size() - 2], shape.back());
+  if (!form || form->whitened) return nullptr;
   // Of stacked matrices each process must have a part of every one.
   for (size_t d = 0; d + 2 < shape.size(); ++d) {
     if (bucket.layout->is_cut(d)) return nullptr;
@@ -319,7 +328,8 @@ Tensor SharedCudaStep::shape(const Operands& whole, const State& state, const st
   const Tensor sums = work.sums.index_select(0, chosen);
   const Tensor gamma = work.gamma.defined() ? work.gamma.index_select(0, chosen) : Tensor();
   const Tensor U = at::zeros(whole.T.sizes(), whole.T.options().dtype(at::kFloat));
-  const int64_t count = static_cast<int64_t>(owned.size()) * work.matrices, k = form->left ? work.m() : work.n();
+  const int64_t count = static_cast<int64_t>(owned.size()) * work.matrices,
+                k = form->covariance_side(work.m(), work.n());
   cuda::MatrixStack stack{.m = work.m(),
                           .n = work.n(),
                           .left = form->left,

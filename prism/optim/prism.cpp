@@ -219,8 +219,7 @@ std::optional<Spectrum> PrismOptions::spectrum(const Tensor& G, const State& sta
 
 std::unique_ptr<KernelRule> PrismOptions::kernel_rule() const {
   const bool averaged = covariance() == CovarianceKind::Ema;
-  if (side() == Side::Both || side() == Side::Whitened || (!averaged && covariance() != CovarianceKind::Instant))
-    return nullptr;
+  if (side() == Side::Both || (!averaged && covariance() != CovarianceKind::Instant)) return nullptr;
   if (averaged && gamma() == 0) return nullptr;
   auto kernel = momentum_kernel(rule(), polar());
   if (kernel == nullptr || gamma() == 0) return kernel;
@@ -232,6 +231,7 @@ std::unique_ptr<KernelRule> PrismOptions::kernel_rule() const {
   spectral.rule.averaged = averaged;
   spectral.rule.covariance_beta = covariance_beta();
   spectral.rule.covariance_every = covariance_every();
+  spectral.rule.root_every = root_every();
   return kernel;
 }
 
@@ -262,8 +262,8 @@ void PrismOptions::check() const {
                     word(covariance()), "'; set that, or use solver 'gram' or 'exact'");
   TORCH_CHECK_VALUE(!stacked || side() != Side::Both,
                     "prism: solver 'stacked' has no side 'both'; use solver 'gram' or 'exact'");
-  TORCH_CHECK_VALUE(side() == Side::Whitened || root_every() == 1, "prism: root_every is for side 'whitened', got side '",
-                    word(side()), "'; leave it out");
+  TORCH_CHECK_VALUE(side() == Side::Whitened || root_every() == 1,
+                    "prism: root_every is for side 'whitened', got side '", word(side()), "'; leave it out");
   TORCH_CHECK_VALUE(side() != Side::Whitened || covariance() == CovarianceKind::Ema,
                     "prism: side 'whitened' needs covariance 'ema', got '", word(covariance()),
                     "'; set that, or use side 'right'");

@@ -128,16 +128,21 @@ TEST_P(Products, AddAMatrixAndAMultipleOfTheIdentity) {
       Stack high(2, n, n, 5), low(2, n, n, 6);
       Product product{.count = 2, .rows = n, .columns = n, .symmetric = symmetric};
       product.terms[0] = {A.operand(), B.operand(), n};
-      const std::vector<float> factors = {2, -1}, others = {1, -3};
-      const DeviceArray<float> alpha(factors), c1(others);
-      product.epilogue = {
-          .alpha = 0.25f, .alpha_of = alpha.data(), .c1 = 2, .diagonal = 5, .c1_of = c1.data(), .C1 = C.there.data()};
+      const std::vector<float> factors = {2, -1}, others = {1, -3}, diagonals = {1, -2};
+      const DeviceArray<float> alpha(factors), c1(others), diagonal(diagonals);
+      product.epilogue = {.alpha = 0.25f,
+                          .alpha_of = alpha.data(),
+                          .c1 = 2,
+                          .diagonal = 5,
+                          .c1_of = c1.data(),
+                          .diagonal_of = diagonal.data(),
+                          .C1 = C.there.data()};
       ASSERT_NO_FATAL_FAILURE(compute(product, high, low));
       for (int b = 0; b < 2; ++b) {
         for (int i = 0; i < n; ++i) {
           for (int j = 0; j < n; ++j) {
             const double v = 0.25 * factors[b] * product_at(A, false, B, false, b, i, j, n) +
-                             2 * others[b] * C(b, i, j) + (i == j ? 5 : 0);
+                             2 * others[b] * C(b, i, j) + (i == j ? 5 * diagonals[b] : 0);
             ASSERT_NEAR(high(b, i, j), v, tolerance(n, v)) << n << ' ' << symmetric << ' ' << b << ' ' << i << ' ' << j;
             ASSERT_NEAR(high(b, i, j) + low(b, i, j), v, exact_tolerance(n, v))
                 << n << ' ' << symmetric << ' ' << b << ' ' << i << ' ' << j;

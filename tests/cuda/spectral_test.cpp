@@ -3,33 +3,12 @@
 
 #include <array>
 #include <cmath>
-#include <random>
 
-#include "prism/cuda/steps.h"
+#include "tests/cuda/dense.h"
 #include "tests/cuda/device.h"
 
 namespace prism::cuda::test {
 namespace {
-
-const std::vector<GramStep> kJordan = {{{3.4445, -4.7750, 2.0315}, false, true},
-                                       {{3.4445, -4.7750, 2.0315}, false, true},
-                                       {{3.4445, -4.7750, 2.0315}, false, false},
-                                       {{3.4445, -4.7750, 2.0315}, false, false},
-                                       {{3.4445, -4.7750, 2.0315}, false, false}};
-
-// The set minimax9. Its later steps are polynomials of R − 1.
-const std::vector<GramStep> kMinimax = {
-    {{14.80094337, -144.4595382, 480.2615616, -617.0305152, 268.3831496}, false, true},
-    {{0.2847180079, -0.2692709244, 2.9773781614, -2.3863204704, 0.4929334429}, true, false},
-    {{0.8874093157, -0.2918830752, 0.9649335662, -1.1341424382, 0.3511528997}, true, false}};
-
-std::vector<float> normal(size_t size, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> distribution;
-  std::vector<float> values(size);
-  for (auto& value : values) value = distribution(random);
-  return values;
-}
 
 // Stacks of two shapes and both sides, on the device.
 struct Problem {
@@ -124,58 +103,13 @@ TEST_F(SpectralStep,
   }
 }
 
-// Matrices in float64, row after row.
-struct Dense {
-  size_t rows, columns;
-  std::vector<double> x;
-
-  Dense(size_t rows_, size_t columns_) : rows(rows_), columns(columns_), x(rows_ * columns_) {}
-  double& operator()(size_t i, size_t j) { return x[i * columns + j]; }
-  double operator()(size_t i, size_t j) const { return x[i * columns + j]; }
-};
-
-Dense product(const Dense& A, const Dense& B) {
-  Dense C(A.rows, B.columns);
-  for (size_t i = 0; i < A.rows; ++i) {
-    for (size_t k = 0; k < A.columns; ++k) {
-      for (size_t j = 0; j < B.columns; ++j) C(i, j) += A(i, k) * B(k, j);
-    }
-  }
-  return C;
-}
-
-Dense transposed(const Dense& A) {
-  Dense B(A.columns, A.rows);
-  for (size_t i = 0; i < A.rows; ++i) {
-    for (size_t j = 0; j < A.columns; ++j) B(j, i) = A(i, j);
-  }
-  return B;
-}
-
 // Returns the update without rounding: the rule's polynomials applied to [T; γD], top block.
 Dense update_of(const SpectralRule& rule, const Dense& T, const Dense& D) {
   Dense S(2 * T.rows, T.columns);
   for (size_t i = 0; i < T.rows; ++i) {
     for (size_t j = 0; j < T.columns; ++j) S(i, j) = T(i, j), S(T.rows + i, j) = rule.gamma.value * D(i, j);
   }
-  Dense R = product(S, transposed(S));
-  double trace = 0, squares = 0;
-  for (size_t i = 0; i < R.rows; ++i) trace += R(i, i);
-  for (const double r : R.x) squares += r * r;
-  const double size = rule.bound * rule.bound * (rule.by_norm ? std::sqrt(squares) : trace);
-  for (double& r : R.x) r /= size;
-  Dense Q(R.rows, R.rows);
-  for (size_t i = 0; i < Q.rows; ++i) Q(i, i) = 1;
-  for (const auto& step : rule.steps) {
-    Dense A = R, Z(R.rows, R.rows), power(R.rows, R.rows);
-    for (size_t i = 0; i < R.rows; ++i) power(i, i) = 1, A(i, i) -= step.centered ? 1 : 0;
-    for (const double c : step.c) {
-      for (size_t i = 0; i < Z.x.size(); ++i) Z.x[i] += c * power.x[i];
-      power = product(power, A);
-    }
-    Q = product(Q, Z);
-    R = product(product(Z, R), Z);
-  }
+  const auto [Q, size] = inverse_root(rule, product(S, transposed(S)));
   Dense O = product(Q, S);
   for (double& o : O.x) o /= std::sqrt(size);
   O.x.resize(T.x.size());  // the first rows
