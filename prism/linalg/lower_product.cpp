@@ -25,14 +25,14 @@ template <class Scalar, int kBytes, int kRows, int kVectors>
 struct Tile {
   using Real = Scalar;
   typedef Real Vector __attribute__((vector_size(kBytes), may_alias));
-  static constexpr int64_t kWidth = kBytes / sizeof(Real), rows = kRows, columns = kWidth * kVectors;
+  static constexpr int64_t kWidth = kBytes / sizeof(Real), kHeight = kRows, kColumns = kWidth * kVectors;
 
-  // Computes the first kUsed vectors of each row of C = AB for packed panels of A (depth × rows) and B (depth × columns);
-  // C has `columns` elements a row.
+  // Computes the first kUsed vectors of each row of C = AB for packed panels of A (depth × kHeight) and B (depth × kColumns);
+  // C has kColumns elements a row.
   template <int kUsed>
   PRISM_INLINE static void multiply(const Real* A, const Real* B, int64_t depth, Real* C) {
     Vector sums[kRows][kUsed] = {};
-    for (int64_t p = 0; p < depth; ++p, A += rows, B += columns) {
+    for (int64_t p = 0; p < depth; ++p, A += kHeight, B += kColumns) {
       Vector b[kUsed];
 #pragma GCC unroll 4
       for (int v = 0; v < kUsed; ++v) b[v] = *reinterpret_cast<const Vector*>(B + v * kWidth);
@@ -45,7 +45,7 @@ struct Tile {
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-      for (int v = 0; v < kUsed; ++v) *reinterpret_cast<Vector*>(C + r * columns + v * kWidth) = sums[r][v];
+      for (int v = 0; v < kUsed; ++v) *reinterpret_cast<Vector*>(C + r * kColumns + v * kWidth) = sums[r][v];
     }
   }
 
@@ -89,17 +89,17 @@ struct Product {
 template <class T, class Real>
 PRISM_INLINE void multiply_band(const Product<Real>& x, int64_t begin, int64_t end, int64_t first, int64_t depth,
                                 const Real* B, Real* A) {
-  alignas(64) Real tile[T::rows * T::columns];
-  pack<T::rows>(x.A.data + begin * x.A.row + first * x.A.column, end - begin, x.A.row, depth, x.A.column, A);
-  for (int64_t j = 0; j < end; j += T::columns) {
+  alignas(64) Real tile[T::kHeight * T::kColumns];
+  pack<T::kHeight>(x.A.data + begin * x.A.row + first * x.A.column, end - begin, x.A.row, depth, x.A.column, A);
+  for (int64_t j = 0; j < end; j += T::kColumns) {
     // Tiles whose last row is above the diagonal are skipped.
-    const int64_t above = std::max<int64_t>(0, j - begin) / T::rows * T::rows;
-    for (int64_t i = begin + above; i < end; i += T::rows) {
-      const int64_t rows = std::min(T::rows, end - i), columns = std::min(T::columns, i + rows - j);
+    const int64_t above = std::max<int64_t>(0, j - begin) / T::kHeight * T::kHeight;
+    for (int64_t i = begin + above; i < end; i += T::kHeight) {
+      const int64_t rows = std::min(T::kHeight, end - i), columns = std::min(T::kColumns, i + rows - j);
       T::multiply(A + (i - begin) * depth, B + j * depth, depth, tile, columns);
       for (int64_t r = 0; r < rows; ++r) {
         Real* row = x.C + (i + r) * x.n + j;
-        const Real* sums = tile + r * T::columns;
+        const Real* sums = tile + r * T::kColumns;
         for (int64_t c = 0; c < columns; ++c) row[c] = first > 0 ? row[c] + sums[c] : sums[c];
       }
     }
@@ -109,8 +109,8 @@ PRISM_INLINE void multiply_band(const Product<Real>& x, int64_t begin, int64_t e
 template <class T, class Real>
 PRISM_INLINE void pack_columns(const Product<Real>& x, int64_t begin, int64_t end, int64_t first, int64_t depth,
                                Real* B) {
-  pack<T::columns>(x.B.data + first * x.B.row + begin * x.B.column, end - begin, x.B.column, depth, x.B.row,
-                   B + begin * depth);
+  pack<T::kColumns>(x.B.data + first * x.B.row + begin * x.B.column, end - begin, x.B.column, depth, x.B.row,
+                    B + begin * depth);
 }
 
 // The two functions above for one level of instructions.
@@ -135,7 +135,7 @@ struct Functions {
                                             int64_t depth, const Real* B, Real* A) {                           \
       multiply_band<T>(x, begin, end, first, depth, B, A);                                                     \
     }                                                                                                          \
-    static constexpr Functions<Real> functions = {T::columns, pack, band};                                     \
+    static constexpr Functions<Real> functions = {T::kColumns, pack, band};                                    \
   }
 
 PRISM_LEVEL(Avx512, "arch=x86-64-v4", 64, 8, 3);

@@ -8,7 +8,9 @@ namespace prism {
 namespace {
 
 // C ← βC + (1−β)X, or C + X for β = 1.
-Tensor accumulate(Tensor C, const Tensor& X, double beta) { return beta == 1 ? C.add_(X) : C.lerp_(X, 1 - beta); }
+Tensor accumulate(const Tensor& C, const Tensor& X, double beta) {
+  return beta == 1 ? C.add_(X) : C.lerp_(X, 1 - beta);
+}
 
 }  // namespace
 

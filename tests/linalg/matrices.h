@@ -20,6 +20,8 @@ inline Tensor random(at::IntArrayRef shape, uint64_t seed = 0) {
 
 inline Tensor orthogonal(int64_t n, uint64_t seed) { return std::get<0>(at::linalg_qr(random({n, n}, seed))); }
 
+inline Tensor gram_of(const Tensor& X) { return X.mT().matmul(X); }
+
 // U diag(σ) Vᵀ with random orthogonal factors; σ has min(m, n) entries.
 inline Tensor with_singular_values(int64_t m, int64_t n, const Tensor& sigma, uint64_t seed) {
   const int64_t k = sigma.size(0);

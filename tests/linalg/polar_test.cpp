@@ -11,8 +11,8 @@ using test::orthogonal;
 using test::random;
 using test::svd_polar;
 
-const std::vector<std::pair<int64_t, int64_t>> kShapes = {{24, 24}, {40, 16}, {16, 40}, {64, 8},
-                                                          {8, 64},  {1, 9},   {9, 1},   {1, 1}};
+const std::vector<std::pair<int64_t, int64_t>> kPolarShapes = {{24, 24}, {40, 16}, {16, 40}, {64, 8},
+                                                               {8, 64},  {1, 9},   {9, 1},   {1, 1}};
 
 PolarOptions with(Solver solver, const Coefficients& coefficients = "jordan") {
   return {.solver = solver, .coefficients = coefficients};
@@ -20,7 +20,7 @@ PolarOptions with(Solver solver, const Coefficients& coefficients = "jordan") {
 
 TEST(Polar, IsTheOrthogonalFactorOfTheSvd) {
   const Coefficients converged = Coefficients("converged").with_steps(30);
-  for (const auto& [m, n] : kShapes) {
+  for (const auto& [m, n] : kPolarShapes) {
     const Tensor X = random({m, n});
     const Tensor expected = svd_polar(X);
     EXPECT_CLOSE(polar(X, with(Solver::Exact)), expected, 1e-13);
@@ -32,7 +32,7 @@ TEST(Polar, IsTheOrthogonalFactorOfTheSvd) {
 TEST(Polar, AppliesTheCompositePolynomialToTheSingularValues) {
   for (const auto& name : Coefficients::names()) {
     const Coefficients set(name);
-    for (const auto& [m, n] : kShapes) {
+    for (const auto& [m, n] : kPolarShapes) {
       const Tensor X = random({m, n}, 1);
       const auto [U, sigma, Vh] = at::linalg_svd(X, /*full_matrices=*/false);
       Tensor image = sigma / norm_for(set.name(), sigma);

@@ -8,13 +8,12 @@
 namespace prism {
 namespace {
 
+using test::gram_of;
 using test::orthogonal;
 using test::random;
 using test::symmetric_power;
 
 const RootOptions kEigh{.method = RootMethod::Eigh};
-
-Tensor gram_of(const Tensor& X) { return X.mT().matmul(X); }
 
 // V diag(λ) Vᵀ.
 Tensor with_eigenvalues(const Tensor& lambda, uint64_t seed) {

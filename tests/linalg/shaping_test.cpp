@@ -207,8 +207,7 @@ TEST(Whitened, DampsEachSingularValueByTheLaw) {  // σ/√(σ² + γ²) for the
   const auto [lambda, V] = at::linalg_eigh(C.C * 0.25);
   EXPECT_CLOSE(X, T.matmul(V.div(lambda.sqrt()).matmul(V.mT())), 1e-12);
   const auto [U, sigma, Wh] = at::linalg_svd(X, /*full_matrices=*/false);
-  EXPECT_CLOSE(shape_whitened(X, {}, options),
-               U.mul(sigma / (sigma.square() + 0.49).sqrt()).matmul(Wh), 1e-12);
+  EXPECT_CLOSE(shape_whitened(X, {}, options), U.mul(sigma / (sigma.square() + 0.49).sqrt()).matmul(Wh), 1e-12);
 }
 
 TEST(Whitened, IsTheRightSideForWhiteNoise) {

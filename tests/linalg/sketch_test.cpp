@@ -6,6 +6,7 @@
 namespace prism {
 namespace {
 
+using test::gram_of;
 using test::orthogonal;
 using test::random;
 
@@ -29,8 +30,6 @@ Tensor dense(const Covariance& covariance) {  // scale²·C in float64
   return covariance.C.to(at::kDouble) * covariance.scale.to(at::kDouble).square();
 }
 Tensor dense(const Sketch& sketch) { return dense(sketch_covariance(sketch)); }
-
-Tensor gram_of(const Tensor& D) { return D.mT().matmul(D); }
 
 // The definition, on dense float64 matrices: the top r eigenpairs, and the mean of the others in the complement.
 Tensor truncated(const Tensor& C, int64_t r) {

@@ -19,6 +19,12 @@ inline Tensor random(at::IntArrayRef shape, uint64_t seed, at::ScalarType type =
   return torch::randn(shape, torch::kFloat64).to(type);
 }
 
+// UVᵀ over the nonzero singular values.
+inline Tensor polar_by_svd(const Tensor& X) {
+  const auto [U, S, Vh] = torch::linalg_svd(X, /*full_matrices=*/false);
+  return torch::matmul(U * S.gt(1e-12 * S.max()).to(S.scalar_type()), Vh);
+}
+
 inline Tensor parameter(const Tensor& value) { return value.clone().requires_grad_(true); }
 
 // Sets gradients that depend only on the step and the name.

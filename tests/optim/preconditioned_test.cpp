@@ -14,11 +14,6 @@ Tensor power_by_eigh(const Tensor& A, double power) {
   return torch::matmul(V * torch::where(kept, lambda.abs().pow(power), torch::zeros_like(lambda)), V.mT());
 }
 
-Tensor polar_by_svd(const Tensor& X) {
-  const auto [U, S, Vh] = torch::linalg_svd(X, false);
-  return torch::matmul(U, Vh);
-}
-
 Tensor sharp_by_svd(const Tensor& X) { return torch::linalg_svdvals(X).sum() * polar_by_svd(X); }
 
 // Compares the optimizer with `expected`, which returns the update for a gradient and step. Weights decay from step

@@ -7,12 +7,6 @@
 namespace prism::test {
 namespace {
 
-// UVᵀ, zero singular values to zero.
-Tensor polar_by_svd(const Tensor& X) {
-  const auto [U, S, Vh] = torch::linalg_svd(X, /*full_matrices=*/false);
-  return torch::matmul(U * S.gt(1e-12 * S.max()).to(S.scalar_type()), Vh);
-}
-
 // R^(−1/p) of a positive definite matrix.
 Tensor inverse_power_by_eigh(const Tensor& R, double p) {
   const auto [lambda, V] = torch::linalg_eigh(R);
