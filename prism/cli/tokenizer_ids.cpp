@@ -4,7 +4,6 @@
 #include <iterator>
 #include <memory>
 #include <optional>
-#include <span>
 
 #include "prism/cli/command.h"
 #include "prism/cli/console.h"

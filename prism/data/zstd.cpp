@@ -3,7 +3,6 @@
 #include <zstd_errors.h>
 
 #include <memory>
-#include <stdexcept>
 #include <vector>
 
 #include "prism/data/bytes.h"

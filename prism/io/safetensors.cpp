@@ -8,7 +8,6 @@
 #include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "prism/io/atomic_file.h"
 #include "prism/io/error.h"

@@ -6,7 +6,6 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>
 
-#include <cmath>
 #include <limits>
 
 #include "prism/linalg/gram.h"

@@ -4,12 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <iomanip>
 #include <map>
 #include <numeric>
 #include <ostream>
 #include <regex>
-#include <sstream>
 
 #include "prism/io/spelling.h"
 

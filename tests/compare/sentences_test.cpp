@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "tests/compare/helpers.h"
 #include "tests/io/temporary_folder.h"
 

@@ -1,7 +1,6 @@
 #include "prism/data/sampler.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <map>
 #include <numeric>

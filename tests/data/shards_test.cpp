@@ -1,7 +1,6 @@
 #include "prism/data/shards.h"
 
 #include <cstring>
-#include <numeric>
 
 #include "tests/data/helpers.h"
 #include "tests/io/child_process.h"

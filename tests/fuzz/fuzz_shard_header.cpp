@@ -1,6 +1,5 @@
 // Any bytes as a token shard and as the identity beside it: refused with prism::Error or accepted with sizes that fit.
 #include <cstdlib>
-#include <string_view>
 
 #include "prism/data/shards.h"
 #include "prism/io/error.h"

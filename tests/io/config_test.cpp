@@ -1,7 +1,5 @@
 #include "prism/io/config.h"
 
-#include <cmath>
-
 #include "prism/io/atomic_file.h"
 #include "prism/io/config_toml.h"
 #include "prism/io/error.h"

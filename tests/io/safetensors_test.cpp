@@ -1,7 +1,6 @@
 #include "prism/io/safetensors.h"
 
 #include <array>
-#include <cstring>
 
 #include "prism/io/atomic_file.h"
 #include "prism/io/error.h"

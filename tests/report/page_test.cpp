@@ -1,6 +1,5 @@
 #include "prism/report/page.h"
 
-#include <cmath>
 #include <limits>
 #include <regex>
 
