@@ -20,10 +20,11 @@ class PrismOptions : public MomentumOptions<PrismOptions> {
 
   PRISM_OPTION(double, gamma, 1, kNotNegative, "damping γ ≥ 0 of noisy directions; 0 is Muon");
   PRISM_OPTION(Schedule, gamma_schedule, {}, kAny, "γ as a function of the step: a factor from 0 to 1");
-  PRISM_OPTION(Side, side, Side::Short, kAny,
-               "side of the Gram matrix; short and long: by the shape; inputs: right, or left if more than 4 times as "
-               "wide as high; balanced: short, with a smaller γ for wide matrices; whitened: right, or short for wide matrices, "
-               "in coordinates in which the noise is white");
+  PRISM_OPTION(
+      Side, side, Side::Short, kAny,
+      "side of the Gram matrix; short and long: by the shape; inputs: right, or left if more than 4 times as "
+      "wide as high; balanced: short, with a smaller γ for wide matrices; whitened: right, or short for wide matrices, "
+      "in coordinates in which the noise is white");
   PRISM_OPTION(
       CovarianceKind, covariance, CovarianceKind::Instant, kAny,
       "instant: of this step; ema: a dense average; sketch: its top eigenpairs; subspace: the same, tracked by "
