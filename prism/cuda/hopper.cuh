@@ -24,31 +24,26 @@ __device__ inline void barrier_expect(uint64_t* barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                : "memory");
 }
-__device__ inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
+// Waits until the barrier has left the phase of this parity. Everything written before by the threads that arrived is then
+// visible: by those of this block, or of the cluster.
+struct BlockScope {
+  static constexpr char kModifier[] = ".acquire.cta";
+};
+struct ClusterScope {
+  static constexpr char kModifier[] = ".acquire.cluster";
+};
+template <class Scope = BlockScope>
+__device__ void barrier_wait(uint64_t* barrier, uint32_t parity) {
   asm volatile(
       "{\n"
       ".reg .pred done;\n"
       "again:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "mbarrier.try_wait.parity%2.shared::cta.b64 done, [%0], %1;\n"
       "@done bra finished;\n"
       "bra again;\n"
       "finished:\n"
       "}\n" ::"r"(shared_address(barrier)),
-      "r"(parity)
-      : "memory");
-}
-// The same, after which everything that the other block wrote before it arrived is visible.
-__device__ inline void barrier_wait_cluster(uint64_t* barrier, uint32_t parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
-      "@done bra finished;\n"
-      "bra again;\n"
-      "finished:\n"
-      "}\n" ::"r"(shared_address(barrier)),
-      "r"(parity)
+      "r"(parity), "C"(Scope::kModifier)
       : "memory");
 }
 // Waits at a barrier of `threads` threads of the block; id 0 is the barrier of __syncthreads.

@@ -187,7 +187,7 @@ struct Tickets {
   __device__ __forceinline__ void tell_all() {
     Cursor cursor;
     for (bool more = true; more; ++turn) {
-      hopper::barrier_wait_cluster(&shared.heard[slot()], parity() ^ 1);
+      hopper::barrier_wait<hopper::ClusterScope>(&shared.heard[slot()], parity() ^ 1);
       const int index = atomicAdd(launch.ticket, 1);
       more = index < launch.tiles;
       const int4 tile = more ? find_tile(launch, cursor, index) : int4{-1, 0, 0, 0};
@@ -203,7 +203,7 @@ struct Tickets {
     }
   }
   __device__ __forceinline__ int4 read() const {
-    hopper::barrier_wait_cluster(&shared.told[slot()], parity());
+    hopper::barrier_wait<hopper::ClusterScope>(&shared.told[slot()], parity());
     const auto* words = const_cast<const volatile int*>(&shared.tickets[slot()].x);
     return {words[0], words[1], words[2], words[3]};
   }

@@ -3,7 +3,7 @@
 
 #include "prism/cuda/blocks.cuh"
 #include "prism/cuda/eights.cuh"
-#include "prism/cuda/signal.h"
+#include "prism/cuda/signal.cuh"
 
 namespace prism::cuda {
 namespace {
@@ -21,38 +21,6 @@ __device__ void let_next_begin() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
-}
-
-// The momentum, the operand T and the innovation D of one element (prism/optim/spectral.h).
-struct Signal {
-  float M, T, D;
-};
-
-struct SignalRule {
-  float beta;
-  bool nesterov;
-  float correction;  // 1/(1 − βᵗ), or 1
-  float grad_factor;
-
-  __device__ Signal operator()(float G, float M) const {
-    G *= grad_factor;
-    M = fmaf(1 - beta, G - M, M);
-    const float predicted = M * correction;
-    const float D = G - predicted;
-    return {M, nesterov ? fmaf(1 - beta, D, predicted) : predicted, D};  // (1−β)G + βM
-  }
-};
-
-__device__ SignalRule read_rule(const SignalLaunch& launch, const SignalMatrix& matrix) {
-  SignalRule rule{launch.momentum, launch.nesterov, 1, launch.maximize ? -1.f : 1.f};
-  if (launch.bias_correction)
-    rule.correction = static_cast<float>(1 / (1 - pow(static_cast<double>(launch.momentum), *matrix.step)));
-  if (launch.grad_scale != nullptr) rule.grad_factor /= *launch.grad_scale;
-  return rule;
-}
-
-__device__ double gamma_of(const SignalLaunch& launch, const SignalMatrix& matrix) {
-  return read(launch.gamma) * matrix.gamma_scale * (matrix.gamma_factor == nullptr ? 1. : *matrix.gamma_factor);
 }
 
 __device__ int matrix_of_block(const SignalLaunch& launch, int block) {
@@ -88,7 +56,7 @@ template <class T>
 __global__ void __launch_bounds__(kThreads) measure_kernel(const __grid_constant__ SignalLaunch launch) {
   let_next_begin();
   const SignalMatrix& matrix = launch.matrices[matrix_of_block(launch, blockIdx.x)];
-  const SignalRule rule = read_rule(launch, matrix);
+  const SignalRule rule = read_rule(launch.settings, matrix.step);
   const auto* G = static_cast<const T*>(matrix.G);
   const int64_t begin = static_cast<int64_t>(blockIdx.x - matrix.first_block) * kBlockElements;
   const int64_t end = min(begin + kBlockElements, static_cast<int64_t>(matrix.m) * matrix.n);
@@ -107,21 +75,6 @@ __global__ void __launch_bounds__(kThreads) measure_kernel(const __grid_constant
   }
   const Measure total = merged(tally.total);
   if (threadIdx.x == 0) launch.measures[blockIdx.x] = total;
-}
-
-// The power of two that brings the largest magnitude to 2¹³ … 2¹⁴: fp16 then loses nothing above 2⁻²⁸ of it.
-__device__ double operand_power(double largest) {
-  if (!(largest > 0)) return 1;
-  int exponent = 0;
-  frexp(largest, &exponent);
-  return exp2(static_cast<double>(max(-120, min(120, 14 - exponent))));
-}
-
-// The power of two nearest to x > 0 (any for 0), within float32's normal numbers.
-__device__ double nearest_power(double x) {
-  int exponent = 0;
-  const double mantissa = frexp(x, &exponent);
-  return exp2(static_cast<double>(max(-126, min(126, exponent - (mantissa < 0.70710678118654752)))));
 }
 
 // Measures the diagonal, which holds the largest entry of a positive semidefinite matrix. Valid in thread 0.
@@ -164,11 +117,10 @@ struct OperandFactors {
 
 __device__ OperandFactors operand_factors(const SignalLaunch& launch, const SignalMatrix& matrix, const Measure& sums,
                                           double gamma) {
-  if (launch.averaged) {
-    const bool is_due = fmod(static_cast<double>(*matrix.step) - 1, launch.covariance_every) == 0;
-    return {operand_power(sums.T_largest), is_due ? operand_power(sums.D_largest) : 0};
-  }
-  if (!launch.noisy) return {operand_power(sums.T_largest), 0};
+  if (launch.settings.averaged)
+    return {operand_power(sums.T_largest),
+            is_refreshed(launch.settings, *matrix.step) ? operand_power(sums.D_largest) : 0};
+  if (!launch.settings.noisy) return {operand_power(sums.T_largest), 0};
   const double power = operand_power(fmax(static_cast<double>(sums.T_largest), gamma * sums.D_largest));
   return {power, fmin(gamma * power, 1e38)};
 }
@@ -177,7 +129,7 @@ __global__ void operand_factor_kernel(const __grid_constant__ SignalLaunch launc
   const int index = threadIdx.x;
   if (index >= launch.count) return;
   const SignalMatrix& matrix = launch.matrices[index];
-  const double gamma = launch.noisy ? gamma_of(launch, matrix) : 0;
+  const double gamma = gamma_of(launch.settings, matrix.gamma_scale, matrix.gamma_factor);
   const OperandFactors powers = operand_factors(launch, matrix, sums_of(launch, index), gamma);
   launch.factors.T[index] = static_cast<float>(powers.T);
   launch.factors.D[index] = static_cast<float>(powers.D);
@@ -193,35 +145,31 @@ __global__ void __launch_bounds__(kThreads) factor_kernel(const __grid_constant_
     launch.counters[i] = 0;
   const Measure sums = sums_of(launch, index);
   Measure diagonal{0, 0, 0, 0};
-  if (launch.averaged) {
+  if (launch.settings.averaged) {
     __syncthreads();
     diagonal = diagonal_of(matrix.C, matrix.k);
   }
   if (threadIdx.x != 0) return;
 
   const SignalFactors& factors = launch.factors;
-  const double gamma = launch.noisy ? gamma_of(launch, matrix) : 0;
+  const double gamma = gamma_of(launch.settings, matrix.gamma_scale, matrix.gamma_factor);
   const auto [T_power, D_power] = operand_factors(launch, matrix, sums, gamma);
   double trace = sums.T_squares;  // of TᵀT + γ²·…
-  if (launch.averaged) {          // prism/linalg/sketch.h: Ĉ = scale²·C
-    const double every = launch.covariance_every, step = *matrix.step, old = *matrix.C_scale;
-    const bool is_due = fmod(step - 1, every) == 0;
-    const double kept = is_due ? pow(launch.covariance_beta, every) : 1;  // Ĉ ← kept·Ĉ + (1 − kept)·DᵀD
-    const double content = old * sqrt(static_cast<double>(diagonal.T_largest));
-    const double scale = is_due ? nearest_power(fmax(content, static_cast<double>(sums.D_largest))) : old;
-    const double shrink = !is_due ? 1 : content > 0 ? kept * (old / scale) * (old / scale) : 0;
-    const double covered = ceil(step / every) * every;
-    const double mean = 1 / (1 - pow(launch.covariance_beta, covered));
-    const double C_trace = (shrink * diagonal.T_squares * scale * scale + (1 - kept) * sums.D_squares) * mean;
+  if (launch.settings.averaged) {
+    const Average average = next_average(launch.settings, *matrix.step, *matrix.C_scale, diagonal.T_largest,
+                                         static_cast<double>(sums.D_largest));
+    const double size = average.scale * average.scale;
+    const double C_trace =
+        (average.shrink * diagonal.T_squares * size + average.added * sums.D_squares) * average.correction;
     trace += gamma * gamma * C_trace;
-    factors.mean_alpha[index] = is_due ? static_cast<float>((1 - kept) / (D_power * D_power * scale * scale)) : 0;
-    factors.mean_beta[index] = static_cast<float>(shrink);
-    factors.gram_beta[index] = trace > 0 ? static_cast<float>(gamma * gamma * mean * scale * scale / trace) : 0;
-    if (applies(launch.apply)) *matrix.C_scale = static_cast<float>(scale);
-  } else if (launch.noisy) {
+    factors.mean_alpha[index] = average.is_due ? static_cast<float>(average.added / (D_power * D_power * size)) : 0;
+    factors.mean_beta[index] = static_cast<float>(average.shrink);
+    factors.gram_beta[index] = trace > 0 ? static_cast<float>(gamma * gamma * average.correction * size / trace) : 0;
+    if (applies(launch.settings.apply)) *matrix.C_scale = static_cast<float>(average.scale);
+  } else if (launch.settings.noisy) {
     trace += gamma * gamma * sums.D_squares;
   }
-  trace *= 1 + launch.damping;
+  trace *= 1 + launch.settings.damping;
   factors.T[index] = static_cast<float>(T_power);
   factors.D[index] = static_cast<float>(D_power);
   factors.gram_alpha[index] = trace > 0 ? static_cast<float>(1 / (trace * T_power * T_power)) : 0;
@@ -236,11 +184,11 @@ __global__ void __launch_bounds__(kThreads) advance_kernel(const __grid_constant
   const SignalMatrix& matrix = launch.matrices[index];
   let_next_begin();
   wait_for_previous();
-  const SignalRule rule = read_rule(launch, matrix);
+  const SignalRule rule = read_rule(launch.settings, matrix.step);
   const auto* G = static_cast<const T*>(matrix.G);
-  const bool apply = applies(launch.apply);
+  const bool apply = applies(launch.settings.apply);
   const float T_factor = launch.factors.T[index];
-  const float D_factor = launch.noisy ? launch.factors.D[index] : 0;
+  const float D_factor = launch.settings.noisy ? launch.factors.D[index] : 0;
   const int64_t begin = static_cast<int64_t>(block - matrix.first_block) * kBlockElements;
   const int64_t end = min(begin + kBlockElements, static_cast<int64_t>(matrix.m) * matrix.n);
   if (takes_eights<T>(matrix)) {
@@ -271,12 +219,29 @@ __global__ void __launch_bounds__(kThreads) advance_kernel(const __grid_constant
   }
 }
 
+// Step counters, which travel as the parameters of a kernel.
+template <int Capacity>
 struct Steps {
-  float* counters[kMaxMatrices];
+  float* counters[Capacity];
 };
 
-__global__ void count_kernel(const __grid_constant__ Steps steps, int count, const bool* apply) {
-  if (threadIdx.x < count && applies(apply)) *steps.counters[threadIdx.x] += 1;
+template <int Capacity>
+__global__ void count_kernel(const __grid_constant__ Steps<Capacity> steps, int count, const bool* apply) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < count && applies(apply)) *steps.counters[i] += 1;
+}
+
+template <int Capacity>
+cudaError_t add_one(float* const* steps, int count, const bool* apply, cudaStream_t stream) {
+  for (int first = 0; first < count; first += Capacity) {
+    Steps<Capacity> some{};
+    const int taken = min(count - first, Capacity);
+    for (int i = 0; i < taken; ++i) some.counters[i] = steps[first + i];
+    count_kernel<Capacity><<<(taken + kThreads - 1) / kThreads, kThreads, 0, stream>>>(some, taken, apply);
+    const cudaError_t error = cudaGetLastError();
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
 }
 
 template <template <class> class Kernel>
@@ -345,15 +310,8 @@ cudaError_t launch_advance(const SignalLaunch& launch, int device, cudaStream_t 
 }
 
 cudaError_t launch_count(float* const* steps, int count, const bool* apply, cudaStream_t stream) {
-  for (int first = 0; first < count; first += kMaxMatrices) {
-    Steps some{};
-    const int taken = count - first < kMaxMatrices ? count - first : kMaxMatrices;
-    for (int i = 0; i < taken; ++i) some.counters[i] = steps[first + i];
-    count_kernel<<<1, kMaxMatrices, 0, stream>>>(some, taken, apply);
-    const cudaError_t error = cudaGetLastError();
-    if (error != cudaSuccess) return error;
-  }
-  return cudaSuccess;
+  constexpr int kFew = 128, kMany = 2048;
+  return count <= kFew ? add_one<kFew>(steps, count, apply, stream) : add_one<kMany>(steps, count, apply, stream);
 }
 
 }  // namespace prism::cuda

@@ -40,19 +40,38 @@ struct Measure {
   double T_squares, D_squares;
 };
 
+// The settings that all matrices of a step share.
+struct SignalSettings {
+  float momentum = 0;
+  bool nesterov = false, bias_correction = false, noisy = false, averaged = false, maximize = false;
+  double covariance_beta = 0, covariance_every = 1, damping = 0;
+  Number gamma = {};
+  const bool* apply = nullptr;
+  const float* grad_scale = nullptr;
+
+  SignalSettings(const SpectralRule& rule, const StepScalars& scalars)
+      : momentum(static_cast<float>(rule.momentum)),
+        nesterov(rule.nesterov),
+        bias_correction(rule.bias_correction),
+        noisy(rule.noisy),
+        averaged(rule.averaged),
+        maximize(scalars.maximize),
+        covariance_beta(rule.covariance_beta),
+        covariance_every(static_cast<double>(rule.covariance_every)),
+        damping(rule.damping),
+        gamma(rule.gamma),
+        apply(scalars.apply),
+        grad_scale(scalars.grad_scale) {}
+};
+
 struct SignalLaunch {
+  SignalSettings settings;
   SignalMatrix matrices[kMaxMatrices] = {};
-  int count, blocks;
-  Real gradient;
-  float momentum;
-  bool nesterov, bias_correction, noisy, averaged, maximize;
-  double covariance_beta, covariance_every, damping;
-  Number gamma;
-  const bool* apply;
-  const float* grad_scale;
-  Measure* measures;  // one per block
-  SignalFactors factors;
-  int *counters, counter_count;  // set to 0 for the kernels that follow
+  int count = 0, blocks = 0;
+  Real gradient = Real::Float32;
+  Measure* measures = nullptr;  // one per block
+  SignalFactors factors = {};
+  int *counters = nullptr, counter_count = 0;  // set to 0 for the kernels that follow
   // Of parts of matrices: the measures of the whole matrices, kSums numbers of each. Null: `measures` are of all blocks.
   const double* sums = nullptr;
 };

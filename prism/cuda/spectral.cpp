@@ -22,21 +22,10 @@ T at_or_null(const std::vector<T>& list, size_t i) {
 
 SignalLaunch signal_launch(const SpectralRule& rule, const StepScalars& scalars, const Chunk& chunk,
                            const Layout& layout) {
-  SignalLaunch launch{.count = layout.matrices,
+  SignalLaunch launch{.settings = {rule, scalars},
+                      .count = layout.matrices,
                       .blocks = layout.blocks,
                       .gradient = chunk.front().stack->gradient,
-                      .momentum = static_cast<float>(rule.momentum),
-                      .nesterov = rule.nesterov,
-                      .bias_correction = rule.bias_correction,
-                      .noisy = rule.noisy,
-                      .averaged = rule.averaged,
-                      .maximize = scalars.maximize,
-                      .covariance_beta = rule.covariance_beta,
-                      .covariance_every = static_cast<double>(rule.covariance_every),
-                      .damping = rule.damping,
-                      .gamma = rule.gamma,
-                      .apply = scalars.apply,
-                      .grad_scale = scalars.grad_scale,
                       .measures = layout.measures,
                       .factors = layout.factors,
                       .counters = layout.counters,
@@ -360,23 +349,9 @@ class ChunkStep {
 
 // Parts of matrices, at most kMaxMatrices of them from `first` on: each as one row, since the work on them is elementwise.
 SignalLaunch part_launch(const SpectralRule& rule, const MatrixStack& parts, size_t first) {
-  SignalLaunch launch{.count = static_cast<int>(std::min<size_t>(parts.G.size() - first, kMaxMatrices)),
-                      .blocks = 0,
-                      .gradient = parts.gradient,
-                      .momentum = static_cast<float>(rule.momentum),
-                      .nesterov = rule.nesterov,
-                      .bias_correction = rule.bias_correction,
-                      .noisy = rule.noisy,
-                      .averaged = rule.averaged,
-                      .maximize = false,
-                      .covariance_beta = rule.covariance_beta,
-                      .covariance_every = static_cast<double>(rule.covariance_every),
-                      .damping = rule.damping,
-                      .gamma = rule.gamma,
-                      .apply = nullptr,
-                      .grad_scale = nullptr,
-                      .measures = nullptr,
-                      .factors = {}};
+  SignalLaunch launch{.settings = {rule, StepScalars{}},
+                      .count = static_cast<int>(std::min<size_t>(parts.G.size() - first, kMaxMatrices)),
+                      .gradient = parts.gradient};
   const int elements = static_cast<int>(parts.m * parts.n);
   for (int i = 0; i < launch.count; ++i) {
     const size_t b = first + static_cast<size_t>(i);

@@ -59,15 +59,15 @@ Whitening::Whitening(const SpectralRule& rule, const Chunk& chunk, int processor
 
 WhiteningLaunch Whitening::launch_of(const Chunk& group, const Layout& roots, const SignalLaunch& signal,
                                      const Layout& layout, const Iteration& iteration) const {
-  WhiteningLaunch launch{.covariance_beta = signal.covariance_beta,
-                         .covariance_every = signal.covariance_every,
+  WhiteningLaunch launch{.covariance_beta = signal.settings.covariance_beta,
+                         .covariance_every = signal.settings.covariance_every,
                          .root_every = static_cast<double>(rule_.root_every),
                          .bound = rule_.bound,
                          .by_norm = by_norm_,
                          .A_scale = iteration.A_scale,
                          .Q_scale = iteration.Q_scale,
-                         .gamma = signal.gamma,
-                         .apply = signal.apply,
+                         .gamma = signal.settings.gamma,
+                         .apply = signal.settings.apply,
                          .factors = signal.factors,
                          .counters = roots.counters,
                          .counter_count = roots.counter_count};
