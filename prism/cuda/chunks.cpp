@@ -42,7 +42,7 @@ int signal_blocks(const MatrixStack& stack) { return static_cast<int>(pieces(sta
 
 int norm_blocks(int64_t k) { return static_cast<int>(pieces(k, kRowsOfSquares)); }
 
-std::vector<Chunk> make_chunks(const std::vector<MatrixStack>& stacks, int processors, int64_t chunk_bytes) {
+std::vector<Chunk> make_chunks(const std::vector<const MatrixStack*>& stacks, int processors, int64_t chunk_bytes) {
   const int64_t pairs = std::max(1, processors / 2);
   struct One {
     const MatrixStack* stack;
@@ -50,9 +50,9 @@ std::vector<Chunk> make_chunks(const std::vector<MatrixStack>& stacks, int proce
   };
   std::vector<One> all;
   int64_t total = 0;
-  for (const auto& stack : stacks) {
-    for (size_t i = 0; i < stack.G.size(); ++i) all.push_back({&stack, i});
-    total += matrix_bytes(stack) * static_cast<int64_t>(stack.G.size());
+  for (const auto* stack : stacks) {
+    for (size_t i = 0; i < stack->G.size(); ++i) all.push_back({stack, i});
+    total += matrix_bytes(*stack) * static_cast<int64_t>(stack->G.size());
   }
   const int64_t wanted = std::max<int64_t>(1, pieces(total, chunk_bytes));
   const int64_t limit = total / wanted + total / (4 * wanted) + 1;

@@ -29,7 +29,7 @@ constexpr int64_t kChunkBytes = int64_t{2} << 30;  // enough matrices of any siz
 
 // Makes chunks of about equal size, near `chunk_bytes` of scratch memory each, cut where their tiles best fill the
 // last round of the device's multiprocessors, of which two share a tile.
-std::vector<Chunk> make_chunks(const std::vector<MatrixStack>& stacks, int processors,
+std::vector<Chunk> make_chunks(const std::vector<const MatrixStack*>& stacks, int processors,
                                int64_t chunk_bytes = kChunkBytes);
 
 // The layout of a chunk's scratch memory. Without memory it only computes the size.

@@ -10,6 +10,7 @@
 #include "prism/cuda/norm.h"
 #include "prism/cuda/product.h"
 #include "prism/cuda/rescale.h"
+#include "prism/cuda/thin.h"
 #include "prism/cuda/whitening.h"
 
 namespace prism::cuda {
@@ -391,9 +392,11 @@ int measure_parts(const SpectralRule& rule, const MatrixStack& parts, double* su
 
 int form_operands(const SpectralRule& rule, const MatrixStack& parts, const double* sums, void* T, void* D,
                   const Allocate& allocate, void* stream) {
+  auto* cuda_stream = static_cast<cudaStream_t>(stream);
+  if (sums == nullptr)
+    return launch_thin_operands(rule, parts, static_cast<float*>(T), static_cast<float*>(D), cuda_stream);
   auto* factors = static_cast<float*>(allocate(2 * kMaxMatrices * sizeof(float)));
   const int64_t elements = parts.m * parts.n;
-  auto* cuda_stream = static_cast<cudaStream_t>(stream);
   int device = 0;
   cudaError_t error = cudaGetDevice(&device);
   for (size_t first = 0; first < parts.G.size() && error == cudaSuccess; first += kMaxMatrices) {
@@ -416,11 +419,18 @@ int shape_operands(const SpectralRule& rule, const MatrixStack& stack, const dou
                    const Allocate& allocate, int device, void* stream) {
   // The update is written as W ← W − lr·scale·O, from W = 0 with the rate −1.
   const StepScalars scalars{.lr = {.value = -1}};
+  if (is_thin(rule, stack)) {
+    MatrixStack thin = stack;
+    for (size_t b = 0; b < thin.G.size(); ++b)
+      thin.G[b] = static_cast<const float*>(T) + static_cast<int64_t>(b) * stack.m * stack.n;
+    void* scratch = allocate(static_cast<size_t>(thin_bytes({&thin})));
+    return launch_thin(rule, scalars, iteration_for(rule), {&thin}, static_cast<const float*>(D), scratch, device,
+                       static_cast<cudaStream_t>(stream));
+  }
   int processors = 0;
   cudaError_t error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   if (error != cudaSuccess) return error;
-  const std::vector<MatrixStack> stacks = {stack};
-  const auto chunks = make_chunks(stacks, processors);
+  const auto chunks = make_chunks({&stack}, processors);
   int64_t bytes = 0;
   for (const auto& chunk : chunks) bytes = std::max(bytes, scratch_bytes(rule, chunk, processors));
   void* scratch = allocate(static_cast<size_t>(bytes));
@@ -447,11 +457,15 @@ int spectral_step(const SpectralRule& rule, const StepScalars& scalars, const st
   int processors = 0;
   cudaError_t error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   if (error != cudaSuccess) return error;
-  const auto chunks = make_chunks(stacks, processors);
-  int64_t bytes = 0;
+  std::vector<const MatrixStack*> thin, others;
+  for (const auto& stack : stacks) (is_thin(rule, stack) ? thin : others).push_back(&stack);
+  const auto chunks = make_chunks(others, processors);
+  int64_t bytes = thin_bytes(thin);
   for (const auto& chunk : chunks) bytes = std::max(bytes, scratch_bytes(rule, chunk, processors));
   void* scratch = allocate(static_cast<size_t>(bytes));
   error = launch_count(counters.data(), static_cast<int>(counters.size()), scalars.apply, cuda_stream);
+  if (error == cudaSuccess && !thin.empty())
+    error = launch_thin(rule, scalars, iteration_for(rule), thin, nullptr, scratch, device, cuda_stream);
   for (const auto& chunk : chunks) {
     if (error != cudaSuccess) break;
     ChunkStep step(rule, scalars, chunk, scratch, device, processors, cuda_stream);

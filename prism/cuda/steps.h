@@ -86,6 +86,10 @@ struct SpectralRule {
   bool rescales() const { return normalizes_rows || fixed_norm; }
 };
 
+// Returns true if one thread block takes the whole step of each matrix of the stack (prism/cuda/thin.h). This
+// depends on the rule and on shape and side of the stack.
+bool is_thin(const SpectralRule& rule, const MatrixStack& stack);
+
 // Returns true if this device runs these kernels: compute capability 8.0 or more.
 bool available(int device);
 
@@ -111,12 +115,13 @@ int measure_parts(const SpectralRule& rule, const MatrixStack& parts, double* su
                   void* stream);
 
 // Writes M ← βM + (1−β)G, and T and D of each part in fp16, one after the other; `sums` are those of the whole matrices.
-// Without D (null), this step must not need it.
+// Without D (null), this step must not need it. If sums are null, T and D are float32, for thin matrices.
 int form_operands(const SpectralRule& rule, const MatrixStack& parts, const double* sums, void* T, void* D,
                   const Allocate& allocate, void* stream);
 
 // Shapes whole matrices from operands T and D (B, m, n) and adds the updates, scale·O, to stack.W, float32. Gradients,
-// momenta and masters are not used. Without D (null), averaged covariances are not refreshed.
+// momenta and masters are not used. Without D (null), averaged covariances are not refreshed. Operands of thin matrices
+// are float32, and their sums are not read.
 int shape_operands(const SpectralRule& rule, const MatrixStack& stack, const double* sums, const void* T, const void* D,
                    const Allocate& allocate, int device, void* stream);
 

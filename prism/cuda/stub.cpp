@@ -11,6 +11,8 @@ bool available(int /*device*/) { return false; }
 
 bool is_capturing(void* /*stream*/) { return false; }
 
+bool is_thin(const SpectralRule& /*rule*/, const MatrixStack& /*stack*/) { return false; }
+
 namespace {
 constexpr int kNotSupported = 801;  // cudaErrorNotSupported
 }

@@ -44,7 +44,9 @@ Whitening::Whitening(const SpectralRule& rule, const Chunk& chunk, int processor
     first += static_cast<int>(count);
   }
   if (wide_.empty()) return;
-  groups_ = make_chunks(roots_, processors, kGroupBytes);
+  std::vector<const MatrixStack*> roots;
+  for (const auto& root : roots_) roots.push_back(&root);
+  groups_ = make_chunks(roots, processors, kGroupBytes);
   for (const auto& group : groups_) {
     WhiteningLaunch sizes;
     for (const auto& [root, begin, count] : group) {

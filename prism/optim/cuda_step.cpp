@@ -83,23 +83,26 @@ cuda::MatrixStack stack_of(const Bucket& bucket, const std::vector<DenseEntry>& 
                           .gamma_scale = gamma_factor(kernel.side, m, n),
                           .scale = scale_factor(kernel.scale, bucket.shape)};
   const State& state = bucket.state;
+  const Tensor M = state["momentum"], master = state["master"], step = state["step"], C = state["covariance"],
+               C_scale = state["covariance_scale"], root = state["root"], root_scale = state["root_scale"],
+               row_moment = state["row_moment"];
   for (const auto& entry : entries) {
     for (int64_t e = 0; e < matrices; ++e) {
       const int64_t index = entry.index * matrices + e;
       stack.G.push_back(static_cast<const char*>(entry.G.const_data_ptr()) + e * size * entry.G.itemsize());
       stack.W.push_back(static_cast<char*>(entry.W.mutable_data_ptr()) + e * size * entry.W.itemsize());
-      stack.M.push_back(floats(state["momentum"], index * size));
-      if (state["master"].defined()) stack.master.push_back(floats(state["master"], index * size));
-      if (state["step"].defined()) stack.step.push_back(floats(state["step"], entry.index));
-      if (state["covariance"].defined()) {
-        stack.C.push_back(floats(state["covariance"], index * k * k));
-        stack.C_scale.push_back(floats(state["covariance_scale"], index));
+      stack.M.push_back(floats(M, index * size));
+      if (master.defined()) stack.master.push_back(floats(master, index * size));
+      if (step.defined()) stack.step.push_back(floats(step, entry.index));
+      if (C.defined()) {
+        stack.C.push_back(floats(C, index * k * k));
+        stack.C_scale.push_back(floats(C_scale, index));
       }
-      if (state["root"].defined()) {
-        stack.root.push_back(floats(state["root"], index * n * n));
-        stack.root_scale.push_back(floats(state["root_scale"], index));
+      if (root.defined()) {
+        stack.root.push_back(floats(root, index * n * n));
+        stack.root_scale.push_back(floats(root_scale, index));
       }
-      if (state["row_moment"].defined()) stack.row_moment.push_back(floats(state["row_moment"], index * m));
+      if (row_moment.defined()) stack.row_moment.push_back(floats(row_moment, index * m));
       if (gamma.defined()) stack.gamma_factor.push_back(floats(gamma, entry.index));
     }
   }
@@ -229,7 +232,27 @@ std::unique_ptr<KernelRule> shared_rule(const Options& options, const Bucket& bu
   return rule;
 }
 
+// A stack of matrices of a whole entry's shape, still without pointers.
+cuda::MatrixStack empty_stack(const SpectralKernel& kernel, const std::vector<int64_t>& shape) {
+  const int64_t m = shape[shape.size() - 2], n = shape.back();
+  const auto form = form_of(kernel.rule, kernel.side, m, n);
+  return {.m = m,
+          .n = n,
+          .left = form->left,
+          .stacked = form->stacked,
+          .gamma_scale = gamma_factor(kernel.side, m, n),
+          .scale = scale_factor(kernel.scale, shape)};
+}
+
 }  // namespace
+
+std::optional<at::ScalarType> kernel_operands(const Options& options, const Bucket& bucket) {
+  const auto rule = shared_rule(options, bucket);
+  if (rule == nullptr) return std::nullopt;
+  const auto& kernel = std::get<SpectralKernel>(*rule);
+  const bool thin = cuda::is_thin(kernel.rule, empty_stack(kernel, whole_shape(options, bucket)));
+  return thin ? at::kFloat : at::kHalf;
+}
 
 struct SharedCudaStep::Work {
   const Bucket& bucket;
@@ -242,6 +265,8 @@ struct SharedCudaStep::Work {
   const SpectralKernel& kernel() const { return std::get<SpectralKernel>(*rule); }
   int64_t m() const { return shape[shape.size() - 2]; }
   int64_t n() const { return shape.back(); }
+
+  cuda::MatrixStack whole_stack() const { return empty_stack(kernel(), shape); }
 
   // Fills in the pointers to step counters and factors of γ.
   void add_scalars(cuda::MatrixStack& stack, const Tensor& step, const Tensor& factors) const {
@@ -259,9 +284,23 @@ struct SharedCudaStep::Work {
       return keep.emplace_back(at::empty({static_cast<int64_t>(bytes)}, options)).mutable_data_ptr();
     };
   }
-};
 
-bool kernels_shape(const Options& options, const Bucket& bucket) { return shared_rule(options, bucket) != nullptr; }
+  // The measures of whole matrices, of which `parts` are here.
+  Tensor whole_sums(const cuda::MatrixStack& parts, int64_t entries, const cuda::Allocate& allocate,
+                    void* stream) const {
+    const auto doubles = at::TensorOptions().dtype(at::kDouble).device(bucket.device);
+    Tensor here = at::zeros({entries, matrices, cuda::kSums}, doubles);
+    if (parts.n > 0)
+      check(cuda::measure_parts(kernel().rule, parts, here.mutable_data_ptr<double>(), allocate, stream));
+    if (bucket.layout->is_replicated()) return here;
+    // Zeros for the parts of others: the maximum over the processes brings together the measures of all parts.
+    Exchange& exchange = *bucket.layout->exchange;
+    Tensor all = at::zeros({exchange.size(), entries, matrices, cuda::kSums}, doubles);
+    all[exchange.rank()].copy_(here);
+    exchange.maximum(all);
+    return at::cat({all.narrow(-1, 0, 2).amax(0), all.narrow(-1, 2, 2).sum(0)}, -1);
+  }
+};
 
 SharedCudaStep::SharedCudaStep(const Options& options, const Bucket& bucket) {
   const auto shape = whole_shape(options, bucket);
@@ -294,28 +333,17 @@ Operands SharedCudaStep::operands(const Tensor& G, const State& state) {
   void* stream = stream_of(work.bucket.device);
   std::vector<Tensor> keep;
   const cuda::Allocate allocate = work.allocate(keep);
-  const auto doubles = G.options().dtype(at::kDouble);
-  Tensor sums = at::zeros({entries, work.matrices, cuda::kSums}, doubles);
-  if (elements > 0) check(cuda::measure_parts(rule, parts, sums.mutable_data_ptr<double>(), allocate, stream));
-  if (!work.bucket.layout->is_replicated()) {
-    // Zeros for the parts of others: the maximum over the processes brings together the measures of all parts.
-    Exchange& exchange = *work.bucket.layout->exchange;
-    Tensor all = at::zeros({exchange.size(), entries, work.matrices, cuda::kSums}, doubles);
-    all[exchange.rank()].copy_(sums);
-    exchange.maximum(all);
-    sums = at::cat({all.narrow(-1, 0, 2).amax(0), all.narrow(-1, 2, 2).sum(0)}, -1);
-  }
-  work.sums = sums;
+  const bool thin = cuda::is_thin(rule, work.whole_stack());
+  if (!thin) work.sums = work.whole_sums(parts, entries, allocate, stream);
 
-  const auto halves = G.options().dtype(at::kHalf);
   const bool is_due = !rule.averaged || rule.covariance_every == 1 ||
                       step.sub(1).remainder(rule.covariance_every).eq(0).any().item<bool>();
-  Operands result{at::empty({entries, work.matrices * elements}, halves)};
+  Operands result{at::empty({entries, work.matrices * elements}, G.options().dtype(thin ? at::kFloat : at::kHalf))};
   if (rule.noisy && is_due) result.D = at::empty_like(result.T);
   void* D = result.D.defined() ? result.D.mutable_data_ptr() : nullptr;
   if (elements > 0) {
-    check(cuda::form_operands(rule, parts, sums.const_data_ptr<double>(), result.T.mutable_data_ptr(), D, allocate,
-                              stream));
+    check(cuda::form_operands(rule, parts, thin ? nullptr : work.sums.const_data_ptr<double>(),
+                              result.T.mutable_data_ptr(), D, allocate, stream));
   }
   return result;
 }
@@ -323,19 +351,12 @@ Operands SharedCudaStep::operands(const Tensor& G, const State& state) {
 Tensor SharedCudaStep::shape(const Operands& whole, const State& state, const std::vector<int64_t>& owned) const {
   const Work& work = *work_;
   const auto& [rule, side, scale, schedule] = work.kernel();
-  const auto form = form_of(rule, side, work.m(), work.n());
   const Tensor chosen = at::tensor(owned, at::kLong).to(work.bucket.device);
-  const Tensor sums = work.sums.index_select(0, chosen);
+  const Tensor sums = work.sums.defined() ? work.sums.index_select(0, chosen) : Tensor();
   const Tensor gamma = work.gamma.defined() ? work.gamma.index_select(0, chosen) : Tensor();
   const Tensor U = at::zeros(whole.T.sizes(), whole.T.options().dtype(at::kFloat));
-  const int64_t count = static_cast<int64_t>(owned.size()) * work.matrices,
-                k = form->covariance_side(work.m(), work.n());
-  cuda::MatrixStack stack{.m = work.m(),
-                          .n = work.n(),
-                          .left = form->left,
-                          .stacked = form->stacked,
-                          .gamma_scale = gamma_factor(side, work.m(), work.n()),
-                          .scale = scale_factor(scale, work.shape)};
+  cuda::MatrixStack stack = work.whole_stack();
+  const int64_t count = static_cast<int64_t>(owned.size()) * work.matrices, k = stack.left ? work.m() : work.n();
   for (int64_t i = 0; i < count; ++i) {
     stack.G.push_back(nullptr);
     stack.M.push_back(nullptr);
@@ -349,7 +370,7 @@ Tensor SharedCudaStep::shape(const Operands& whole, const State& state, const st
   const Tensor T = whole.T.contiguous(), D = whole.D.defined() ? whole.D.contiguous() : whole.D;
   const c10::DeviceGuard guard(work.bucket.device);
   std::vector<Tensor> keep;
-  check(cuda::shape_operands(rule, stack, sums.const_data_ptr<double>(), T.const_data_ptr(),
+  check(cuda::shape_operands(rule, stack, sums.defined() ? sums.const_data_ptr<double>() : nullptr, T.const_data_ptr(),
                              D.defined() ? D.const_data_ptr() : nullptr, work.allocate(keep),
                              work.bucket.device.index(), stream_of(work.bucket.device)));
   return U;

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "prism/optim/engine.h"
@@ -31,12 +32,12 @@ class CudaStep {
   std::unique_ptr<Work> work_;
 };
 
-// Returns true if the kernels form the operands of a bucket that several processes share, and shape its matrices. All of
-// these processes get the same answer.
-bool kernels_shape(const Options& options, const Bucket& bucket);
+// The type of the operands of a bucket that several processes share, if the kernels form them and shape its matrices. All
+// of these processes get the same answer.
+std::optional<at::ScalarType> kernel_operands(const Options& options, const Bucket& bucket);
 
 // The stages `operands` and `shape` of such a bucket, in place of Options::operands and Options::direction. T and D are
-// fp16, multiplied by powers of two on which the processes agree.
+// fp16, multiplied by powers of two on which the processes agree, or float32 for thin matrices.
 class SharedCudaStep {
  public:
   SharedCudaStep(const Options& options, const Bucket& bucket);

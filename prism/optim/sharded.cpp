@@ -27,7 +27,7 @@ struct Bytes {
 Bytes bytes_per_element(const Options& options, const Bucket& bucket) {
   const auto type = compute_type(options, bucket.type);
   const auto size = [](at::ScalarType scalar) { return static_cast<int64_t>(c10::elementSize(scalar)); };
-  const auto operand = kernels_shape(options, bucket) ? at::kHalf : type;
+  const auto operand = kernel_operands(options, bucket).value_or(type);
   return {bucket.layout->is_replicated() ? 0 : options.operand_count() * size(operand),
           size(bucket.layout->exchange->update_type(type))};
 }

@@ -291,7 +291,7 @@ class BucketStep {
     here_ = open_state(bucket.state, fields_here(options, bucket), active_.positions, compute_, guarded());
     weights_ = parts_of(options, active_.bucket, parameters);
     G_ = stacked_gradients(options, active_.bucket, gradients);
-    if (kernels_shape(options, active_.bucket)) kernels_.emplace(options, active_.bucket);
+    if (kernel_operands(options, active_.bucket)) kernels_.emplace(options, active_.bucket);
   }
 
   void make_operands() {

@@ -43,7 +43,7 @@ def kernel_update(T, D, gamma, **options):
 
 @pytest.mark.parametrize("coefficients", SETS)
 @pytest.mark.parametrize("gamma", [0, 0.1, 1, 10])
-@pytest.mark.parametrize("shape", [(700, 512), (512, 512), (128, 520), (96, 64)], ids=str)
+@pytest.mark.parametrize("shape", [(700, 512), (512, 512), (128, 520), (96, 64), (16, 520), (200, 24)], ids=str)
 def test_the_update_is_closer_to_float64_than_the_literal_iteration_in_bfloat16(shape, gamma, coefficients):
     report = []
     for name, T in spectra(*shape).items():
@@ -74,14 +74,15 @@ def test_the_gain_of_a_written_step_is_the_law_times_the_polynomial(gamma, coeff
     assert 1 - (gain - law * x).square().sum() / (gain - gain.mean()).square().sum() >= 0.99
 
 
+@pytest.mark.parametrize("shape", [(96, 64), (96, 16)], ids=str)
 @pytest.mark.parametrize("magnitude", [1e-30, 1e-10, 1e10, 1e30])
-def test_the_update_does_not_depend_on_the_gradients_magnitude(magnitude):
-    T, D = randn(96, 64, seed=1), randn(96, 64, seed=2)
+def test_the_update_does_not_depend_on_the_gradients_magnitude(magnitude, shape):
+    T, D = randn(*shape, seed=1), randn(*shape, seed=2)
     plain = kernel_update(T, D, 1.0)
     torch.testing.assert_close(kernel_update(T * magnitude, D * magnitude, 1.0), plain, rtol=0, atol=2e-3)
 
 
-SHAPES = [(1, 1), (1, 7), (7, 1), (7, 7), (129, 65), (65, 129), (300, 260), (40, 24, 16), (5000, 129), (129, 5000), (3, 5, 2)]
+SHAPES = [(1, 1), (1, 7), (7, 1), (7, 7), (129, 65), (65, 129), (300, 260), (40, 24, 16), (5000, 129), (129, 5000), (3, 5, 2), (16, 1000), (1000, 16), (32, 33)]
 OPTIONS = {
     "prism": ("Prism", {}),
     "prism-plain-momentum": ("Prism", {"nesterov": False, "gamma": 0.5}),

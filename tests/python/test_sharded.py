@@ -769,7 +769,7 @@ GPU_BYTES = {"prism": 4, "instant": 4, "ema": 4, "every": 4, "muon": 2}  # of an
 def test_companions_do_not_change_what_the_kernels_compute(options):
     """A matrix alone, and in stacks of 2, 3 and 8: with several processes the stacks of an owner differ from those of one process."""
     kind, more = OPTIONS[options]["matrices"], {key: value for key, value in OPTIONS[options].items() if key not in ("matrices", "master_weights")}
-    for shape in ((64, 64), (100, 36), (256, 512), (3, 48, 32)):
+    for shape in ((64, 64), (100, 36), (256, 512), (3, 48, 32), (16, 200)):
         alone = None
         for count in (1, 2, 3, 8):
             stack = [nn.Parameter(torch.randn(shape, generator=torch.Generator().manual_seed(i)).cuda()) for i in range(count)]
