@@ -95,12 +95,84 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
+__device__ Eight unpack8(uint4 bits) { return join(unpack({bits.x, bits.y}), unpack({bits.z, bits.w})); }
+
+constexpr int kMostGroups = 6;  // of eight logits for each thread
+
+// cross_entropy_kernel with gradient and one read of the logits, which stay in registers: `groups` times eight for each
+// thread.
+template <int groups>
+__global__ void __launch_bounds__(kRowThreads, groups <= 3 ? 3 : 2)  // as many blocks as registers allow
+    cross_entropy_gradient_kernel(int vocab, Bfloat16* z, const int64_t* targets, float* loss) {
+  Bfloat16* zi = z + blockIdx.x * int64_t{vocab};
+  const int64_t any = targets[blockIdx.x];
+  const int target = any >= 0 && any < vocab ? static_cast<int>(any) : -1;
+  const float z_target = threadIdx.x == 0 && target >= 0 ? to_float(zi[target]) : NAN;
+  constexpr unsigned kNothing = 0xFF80FF80;  // −∞ twice
+  uint4 bits[groups];
+#pragma unroll
+  for (int g = 0; g < groups; ++g) {
+    const int j = 8 * static_cast<int>(threadIdx.x + kRowThreads * g);
+    bits[g] = j < vocab ? *reinterpret_cast<const uint4*>(zi + j) : uint4{kNothing, kNothing, kNothing, kNothing};
+  }
+  Sum sum = {-INFINITY, 0};
+#pragma unroll
+  for (int g = 0; g < groups; ++g) {
+    const Eight v = unpack8(bits[g]);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) sum.largest = fmaxf(sum.largest, v[k]);
+  }
+  const float shift = sum.largest > -INFINITY ? sum.largest : 0;  // −∞ − −∞ would not be a number
+#pragma unroll
+  for (int g = 0; g < groups; ++g) {
+    const Eight v = unpack8(bits[g]);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) sum.sum += __expf(v[k] - shift);
+  }
+  sum = join_block(sum);  // waits for all threads: z may change after this
+  const float log_sum = sum.largest + logf(sum.sum);
+  if (threadIdx.x == 0) loss[blockIdx.x] = log_sum - z_target;
+#pragma unroll
+  for (int g = 0; g < groups; ++g) {
+    const int j = 8 * static_cast<int>(threadIdx.x + kRowThreads * g);
+    if (j >= vocab) break;
+    Eight v = unpack8(bits[g]);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) v[k] = __expf(v[k] - log_sum);
+    const int hit = target - j;
+    if (hit >= 0 && hit < 8) {
+#pragma unroll
+      for (int k = 0; k < 8; ++k) v[k] -= k == hit ? 1.0F : 0.0F;
+    }
+    store8(zi + j, v);
+  }
+}
+
 template <class T>
 int launch_cross_entropy(Target target, int64_t rows, int64_t vocab, T* z, const int64_t* targets, float* loss,
                          bool gradient) {
   return on_device(target, [&](cudaStream_t stream) {
     cross_entropy_kernel<<<static_cast<unsigned>(rows), kRowThreads, 0, stream>>>(static_cast<int>(vocab), z, targets,
                                                                                   loss, gradient);
+  });
+}
+
+// Calls function.operator()<groups>() for 1 ≤ groups ≤ kMostGroups.
+template <int groups = 1, class Function>
+void with_groups(int wanted, const Function& function) {
+  if constexpr (groups < kMostGroups) {
+    if (wanted > groups) return with_groups<groups + 1>(wanted, function);
+  }
+  function.template operator()<groups>();
+}
+
+int launch_cross_entropy_gradient(Target target, int64_t rows, int64_t vocab, Bfloat16* z, const int64_t* targets,
+                                  float* loss) {
+  return on_device(target, [&](cudaStream_t stream) {
+    with_groups(static_cast<int>(blocks_for(vocab, 8 * kRowThreads)), [&]<int groups>() {
+      cross_entropy_gradient_kernel<groups>
+          <<<static_cast<unsigned>(rows), kRowThreads, 0, stream>>>(static_cast<int>(vocab), z, targets, loss);
+    });
   });
 }
 
@@ -123,6 +195,8 @@ int swiglu_backward(Target target, int64_t rows, int64_t mlp, const Bfloat16* ds
 
 int cross_entropy(Target target, int64_t rows, int64_t vocab, Bfloat16* z, const int64_t* targets, float* loss,
                   bool gradient) {
+  const bool fits_registers = vocab <= int64_t{kMostGroups} * 8 * kRowThreads;
+  if (gradient && fits_registers) return launch_cross_entropy_gradient(target, rows, vocab, z, targets, loss);
   return launch_cross_entropy(target, rows, vocab, z, targets, loss, gradient);
 }
 

@@ -203,7 +203,7 @@ TEST_F(CudaOps, SwigluAndItsGradientAreThePlainOnes) {
 
 TEST_F(CudaOps, CrossEntropyAndItsGradientAreThePlainOnes) {
   for (const auto type : {at::kFloat, at::kBFloat16}) {
-    for (const int64_t vocab : {8, 504, 16384, 151936}) {
+    for (const int64_t vocab : {8, 504, 16384, 24576, 24584, 151936}) {  // up to 24,576 a row stays in registers
       const auto z = (torch::randn({70, vocab}) * 4).to(type), targets = torch::randint(vocab, {70}, torch::kLong);
       const auto z_exact = exact(z), z_kept = gpu(z), dz = gpu(z), again = gpu(z);
       const auto expected = ops::plain::cross_entropy_(z_exact, targets, true);
@@ -223,12 +223,19 @@ TEST_F(CudaOps, WhatIsNotANumberOrNoTokenComesThrough) {
   const auto loss = [](const at::Tensor& z, int64_t target) {
     return ops::cuda::cross_entropy_(z, torch::tensor({target}, torch::kLong).cuda(), true).item<double>();
   };
-  auto z = torch::randn({1, 400}, torch::kCUDA);
-  EXPECT_TRUE(std::isfinite(loss(z, 399)));
-  EXPECT_TRUE(std::isnan(loss(z, 400)));
-  EXPECT_TRUE(std::isnan(loss(z, -1)));
-  z[0][77] = std::nan("");
-  EXPECT_TRUE(std::isnan(loss(z, 3)));
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    for (const int64_t vocab : {400, 50304}) {
+      auto z = torch::randn({1, vocab}, torch::kCUDA).to(type);
+      EXPECT_TRUE(std::isfinite(loss(z, vocab - 1)));
+      EXPECT_TRUE(std::isnan(loss(z, vocab)));
+      EXPECT_TRUE(std::isnan(loss(z, -1)));
+      const auto kept = z.clone();
+      z[0][77] = std::nan("");
+      EXPECT_TRUE(std::isnan(loss(z, 3)));
+      kept[0].narrow(0, 72, 8).fill_(std::nan(""));  // all logits of one thread
+      EXPECT_TRUE(std::isnan(loss(kept, 3)));
+    }
+  }
 }
 
 }  // namespace
