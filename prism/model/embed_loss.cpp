@@ -100,7 +100,7 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
-    return {saved[0] * gradients[0], saved[1] * gradients[0], Tensor(), Tensor(), Tensor()};
+    return {ops::scaled(saved[0], gradients[0]), ops::scaled(saved[1], gradients[0]), Tensor(), Tensor(), Tensor()};
   }
 };
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 // The elementwise kernels of the model in CUDA, on plain pointers: matrices in bfloat16 (as uint16_t bits here), the
-// residual stream, norms and sums in float32. Every function launches one kernel on the stream and returns CUDA's
+// residual stream, norms and sums in float32. Every function launches one kernel, unless it says more, on the stream and returns CUDA's
 // error, 0 for success. All sums have a fixed order. A build without CUDA links kernels_cuda_stub.cpp, in which
 // `available` returns false. Formulas and names are those of kernels_cpu.h.
 namespace prism::model::cuda {
@@ -79,5 +79,21 @@ int cross_entropy(Target target, int64_t rows, int64_t vocab, Bfloat16* z, const
                   bool gradient);
 int cross_entropy(Target target, int64_t rows, int64_t vocab, float* z, const int64_t* targets, float* loss,
                   bool gradient);
+
+// y[i] = x[i] · factor[0]. count: a multiple of 8.
+int scale(Target target, int64_t count, const Bfloat16* x, const float* factor, Bfloat16* y);
+int scale(Target target, int64_t count, const float* x, const float* factor, float* y);
+
+// W[ids[i]] += x[order[i]] for rows of x that are ordered by their ids. W: (…, width), width a multiple of 4. first and
+// last (pieces_of(rows), width) are scratch. Launches two kernels. ids must be rows of W.
+struct AddRows {
+  int64_t rows, width;
+  const int* ids;
+  const int64_t* order;
+  const float* x;
+  float *W, *first, *last;
+};
+int64_t pieces_of(int64_t rows);
+int add_rows(Target target, const AddRows& arguments);
 
 }  // namespace prism::model::cuda

@@ -149,6 +149,24 @@ __global__ void __launch_bounds__(kRowThreads, groups <= 3 ? 3 : 2)  // as many 
 }
 
 template <class T>
+__global__ void __launch_bounds__(kThreads) scale_kernel(int64_t groups, const T* x, const float* factor, T* y) {
+  const int64_t group = blockIdx.x * int64_t{kThreads} + threadIdx.x;
+  if (group >= groups) return;
+  const float f = *factor;
+  Eight v = load8(x + 8 * group);
+#pragma unroll
+  for (int k = 0; k < 8; ++k) v[k] *= f;
+  store8(y + 8 * group, v);
+}
+
+template <class T>
+int launch_scale(Target target, int64_t count, const T* x, const float* factor, T* y) {
+  return on_device(target, [&](cudaStream_t stream) {
+    scale_kernel<<<blocks_for(count / 8, kThreads), kThreads, 0, stream>>>(count / 8, x, factor, y);
+  });
+}
+
+template <class T>
 int launch_cross_entropy(Target target, int64_t rows, int64_t vocab, T* z, const int64_t* targets, float* loss,
                          bool gradient) {
   return on_device(target, [&](cudaStream_t stream) {
@@ -203,6 +221,14 @@ int cross_entropy(Target target, int64_t rows, int64_t vocab, Bfloat16* z, const
 int cross_entropy(Target target, int64_t rows, int64_t vocab, float* z, const int64_t* targets, float* loss,
                   bool gradient) {
   return launch_cross_entropy(target, rows, vocab, z, targets, loss, gradient);
+}
+
+int scale(Target target, int64_t count, const Bfloat16* x, const float* factor, Bfloat16* y) {
+  return launch_scale(target, count, x, factor, y);
+}
+
+int scale(Target target, int64_t count, const float* x, const float* factor, float* y) {
+  return launch_scale(target, count, x, factor, y);
 }
 
 }  // namespace prism::model::cuda

@@ -23,5 +23,9 @@ int swiglu_backward(Target, int64_t, int64_t, const Bfloat16*, const Bfloat16*, 
 }
 int cross_entropy(Target, int64_t, int64_t, Bfloat16*, const int64_t*, float*, bool) { return kNotSupported; }
 int cross_entropy(Target, int64_t, int64_t, float*, const int64_t*, float*, bool) { return kNotSupported; }
+int scale(Target, int64_t, const Bfloat16*, const float*, Bfloat16*) { return kNotSupported; }
+int scale(Target, int64_t, const float*, const float*, float*) { return kNotSupported; }
+int64_t pieces_of(int64_t /*rows*/) { return 0; }
+int add_rows(Target, const AddRows&) { return kNotSupported; }
 
 }  // namespace prism::model::cuda

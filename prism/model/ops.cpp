@@ -136,6 +136,8 @@ Tensor cross_entropy_(const Tensor& z, const Tensor& targets, bool gradient) {
 }
 
 void add_rows_(Tensor& W, const Tensor& ids, const Tensor& x) {
+  const bool sizes_fit = W.size(1) % 4 == 0 && W.is_contiguous() && x.scalar_type() == at::kFloat;
+  if (cuda::usable(W, at::kFloat, sizes_fit)) return cuda::add_rows_(W, ids, x);
   if (!on_cpu(W)) return plain::add_rows_(W, ids, x);
   const int64_t count = x.size(0), width = x.size(1);
   const Tensor in = x.contiguous();
@@ -143,6 +145,12 @@ void add_rows_(Tensor& W, const Tensor& ids, const Tensor& x) {
     kernels::add_rows(columns, count, width, ids.const_data_ptr<int64_t>(), in.const_data_ptr<float>(),
                       W.data_ptr<float>());
   });
+}
+
+Tensor scaled(const Tensor& x, const Tensor& factor) {
+  const bool fits = x.numel() % 8 == 0 && factor.numel() == 1 && factor.scalar_type() == at::kFloat;
+  if (cuda::usable(x, at::kBFloat16, fits) || cuda::usable(x, at::kFloat, fits)) return cuda::scaled(x, factor);
+  return plain::scaled(x, factor);
 }
 
 }  // namespace prism::model::ops

@@ -49,10 +49,13 @@ std::pair<Tensor, Tensor> swiglu_backward(const Tensor& ds, const Tensor& ab);
 // becomes softmax(z) − onehot(target).
 Tensor cross_entropy_(const Tensor& z, const Tensor& targets, bool gradient);
 
-// W[ids[i]] += x[i], in the order of i on the CPU. W: (vocab, width) float32, ids: int64 (rows), x: (rows, width).
+// W[ids[i]] += x[i], in a fixed order. W: (vocab, width) float32, ids: int64 (rows), x: (rows, width).
 void add_rows_(Tensor& W, const Tensor& ids, const Tensor& x);
 
-// The same functions twice more. `plain` has add_rows_ too; CUDA uses that one.
+// x · factor; factor is a float32 scalar on the device of x.
+Tensor scaled(const Tensor& x, const Tensor& factor);
+
+// The same functions twice more.
 namespace plain {
 Normed rms_norm(const Tensor& x, const Tensor& y, const Tensor& g, double eps, at::ScalarType type);
 NormGradient rms_norm_backward(const Tensor& dn, const Tensor& z, const Tensor& r, const Tensor& g, const Tensor& a,
@@ -64,6 +67,7 @@ Tensor swiglu(const Tensor& ab);
 std::pair<Tensor, Tensor> swiglu_backward(const Tensor& ds, const Tensor& ab);
 Tensor cross_entropy_(const Tensor& z, const Tensor& targets, bool gradient);
 void add_rows_(Tensor& W, const Tensor& ids, const Tensor& x);
+Tensor scaled(const Tensor& x, const Tensor& factor);
 }  // namespace plain
 
 namespace cuda {
@@ -80,6 +84,8 @@ std::pair<Tensor, Tensor> rope_backward(const Tensor& dq, const Tensor& dk, cons
 Tensor swiglu(const Tensor& ab);
 std::pair<Tensor, Tensor> swiglu_backward(const Tensor& ds, const Tensor& ab);
 Tensor cross_entropy_(const Tensor& z, const Tensor& targets, bool gradient);
+void add_rows_(Tensor& W, const Tensor& ids, const Tensor& x);
+Tensor scaled(const Tensor& x, const Tensor& factor);
 }  // namespace cuda
 
 }  // namespace prism::model::ops

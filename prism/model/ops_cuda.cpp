@@ -1,6 +1,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/sort.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "prism/model/kernels_cuda.h"
@@ -129,6 +130,31 @@ Tensor cross_entropy_(const Tensor& z, const Tensor& targets, bool gradient) {
   };
   z.scalar_type() == at::kFloat ? run(z.mutable_data_ptr<float>()) : run(mutable_bits(z));
   return loss;
+}
+
+Tensor scaled(const Tensor& x, const Tensor& factor) {
+  const Tensor in = x.contiguous(), y = at::empty_like(in);
+  if (x.scalar_type() == at::kFloat) {
+    check(model::cuda::scale(target_of(x), x.numel(), floats(in), floats(factor), y.mutable_data_ptr<float>()));
+  } else {
+    check(model::cuda::scale(target_of(x), x.numel(), bits(in), floats(factor), mutable_bits(y)));
+  }
+  return y;
+}
+
+void add_rows_(Tensor& W, const Tensor& ids, const Tensor& x) {
+  // A radix sort of 32 bits takes half the passes of one of 64.
+  const auto [ordered, order] = at::sort(ids.to(at::kInt), /*stable=*/true, /*dim=*/0, /*descending=*/false);
+  const Tensor in = x.contiguous();
+  const Tensor parts = at::empty({2, model::cuda::pieces_of(x.size(0)), x.size(1)}, x.options());
+  check(model::cuda::add_rows(target_of(x), {.rows = x.size(0),
+                                             .width = x.size(1),
+                                             .ids = ordered.const_data_ptr<int>(),
+                                             .order = order.const_data_ptr<int64_t>(),
+                                             .x = floats(in),
+                                             .W = W.mutable_data_ptr<float>(),
+                                             .first = parts.mutable_data_ptr<float>(),
+                                             .last = parts[1].mutable_data_ptr<float>()}));
 }
 
 }  // namespace prism::model::ops::cuda

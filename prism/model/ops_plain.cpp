@@ -97,4 +97,6 @@ void add_rows_(Tensor& W, const Tensor& ids, const Tensor& x) {
   W.add_(at::embedding_dense_backward(x.to(W.scalar_type()), ids, W.size(0), /*padding_idx=*/-1, false));
 }
 
+Tensor scaled(const Tensor& x, const Tensor& factor) { return x * factor; }
+
 }  // namespace prism::model::ops::plain

@@ -238,5 +238,31 @@ TEST_F(CudaOps, WhatIsNotANumberOrNoTokenComesThrough) {
   }
 }
 
+TEST_F(CudaOps, AddedRowsAreThePlainOnes) {
+  // With few tokens, the rows of one token fill several pieces.
+  for (const int64_t vocab : {1, 3, 50, 20000}) {
+    for (const int64_t rows : {1, 32, 33, 5000}) {
+      for (const int64_t width : {4, 512, 2048}) {
+        const auto ids = torch::randint(vocab, {rows}, torch::kLong), x = torch::randn({rows, width});
+        const auto W = torch::randn({vocab, width});
+        auto sum = gpu(W).clone(), again = gpu(W).clone();
+        ops::cuda::add_rows_(sum, gpu(ids), gpu(x));
+        ops::cuda::add_rows_(again, gpu(ids), gpu(x));
+        EXPECT_LT(relative_error(sum, exact(W).index_add(0, ids, exact(x))), 1e-6)
+            << vocab << " " << rows << " " << width;
+        EXPECT_TRUE(again.equal(sum));
+      }
+    }
+  }
+}
+
+TEST_F(CudaOps, ScaledTensorsAreThePlainOnes) {
+  const auto factor = torch::tensor(1.0F / 3);
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    const auto x = torch::randn({37, 24}).to(type);
+    EXPECT_TRUE(ops::cuda::scaled(gpu(x), gpu(factor)).cpu().equal((x.to(at::kFloat) * factor).to(type)));
+  }
+}
+
 }  // namespace
 }  // namespace prism::model
