@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "prism/cuda/device.h"
+#include "prism/cuda/matrix_norms.h"
 #include "prism/cuda/steps.h"
 
 namespace prism::cuda {
@@ -41,6 +42,13 @@ int shape_operands(const SpectralRule& /*rule*/, const MatrixStack& /*stack*/, c
 
 int elementwise_step(const ElementwiseRule& /*rule*/, const StepScalars& /*scalars*/,
                      const std::vector<Vector>& /*vectors*/, int /*device*/, void* /*stream*/) {
+  return kNotSupported;
+}
+
+int64_t norm_scratch(const std::vector<MeasuredMatrix>& /*matrices*/) { return 0; }
+
+int measure_norms(const std::vector<MeasuredMatrix>& /*matrices*/, const float* /*M_divisor*/, double* /*scratch*/,
+                  double* /*norms*/, int /*device*/, void* /*stream*/) {
   return kNotSupported;
 }
 

@@ -10,9 +10,12 @@
 #include <ATen/ops/pow.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 
+#include "prism/cuda/matrix_norms.h"
+#include "prism/cuda/steps.h"
 #include "prism/optim/spectral.h"
 
 namespace prism::train {
@@ -28,6 +31,11 @@ std::string type_of(std::string name) {
 
 std::optional<Momentum> momentum_of(const Mixed& optimizer) {
   return optimizer.group_options(kMatrices).momentum_rule();
+}
+
+bool fits_kernels(const Tensor& x) {
+  return x.scalar_type() == at::kFloat && x.is_contiguous() && x.numel() % 4 == 0 &&
+         reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
 }
 
 }  // namespace
@@ -89,12 +97,46 @@ void NormMeter::before() {
   decayed_ = at::_foreach_mul(ordered(optimizer_.param_groups()[kMatrices].params()), keep_);
 }
 
-std::vector<Tensor> NormMeter::momenta() const {
+// 1 − βᵗ, undefined without bias correction.
+Tensor NormMeter::momentum_divisor() const {
   const Momentum momentum = *momentum_of(optimizer_);
-  const auto M = ordered(optimizer_.group_state(kMatrices, "momentum"));
-  if (!momentum.bias_correction) return M;
+  if (!momentum.bias_correction) return {};
   const Tensor step = optimizer_.group_state(kMatrices, "step").front();  // the same for all matrices
-  return at::_foreach_div(M, (1 - at::pow(momentum.beta, step.to(at::kDouble))).to(M.front().scalar_type()));
+  return 1 - at::pow(momentum.beta, step.to(at::kDouble));
+}
+
+std::vector<Tensor> NormMeter::momenta() const {
+  const auto M = ordered(optimizer_.group_state(kMatrices, "momentum"));
+  const Tensor divisor = momentum_divisor();
+  return divisor.defined() ? at::_foreach_div(M, divisor.to(M.front().scalar_type())) : M;
+}
+
+// Returns nothing if the kernels do not support these matrices.
+std::optional<Tensor> NormMeter::norms_by_kernels(const std::vector<Tensor>& W, const std::vector<Tensor>& G) const {
+  const auto device = W.front().device();
+  if (!device.is_cuda() || !cuda::available(device.index())) return std::nullopt;
+  const auto M = has_momentum_ ? ordered(optimizer_.group_state(kMatrices, "momentum")) : std::vector<Tensor>();
+  std::vector<cuda::MeasuredMatrix> matrices;
+  for (size_t i = 0; i < W.size(); ++i) {
+    if (!fits_kernels(W[i]) || !fits_kernels(G[i]) || !fits_kernels(decayed_[i])) return std::nullopt;
+    if (has_momentum_ && !fits_kernels(M[i])) return std::nullopt;
+    matrices.push_back({.elements = W[i].numel(),
+                        .G = G[i].const_data_ptr<float>(),
+                        .W = W[i].const_data_ptr<float>(),
+                        .decayed = decayed_[i].const_data_ptr<float>(),
+                        .M = has_momentum_ ? M[i].const_data_ptr<float>() : nullptr});
+  }
+  const Tensor divisor = has_momentum_ ? momentum_divisor() : Tensor();
+  const Tensor c = divisor.defined() ? divisor.to(at::kFloat) : divisor;
+  const auto options = W.front().options().dtype(at::kDouble).requires_grad(false);
+  const Tensor scratch = at::empty({cuda::norm_scratch(matrices)}, options);
+  const Tensor norms = at::empty({cuda::kNorms, static_cast<int64_t>(W.size())}, options);
+  auto* stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
+  const int error =
+      cuda::measure_norms(matrices, c.defined() ? c.const_data_ptr<float>() : nullptr,
+                          scratch.mutable_data_ptr<double>(), norms.mutable_data_ptr<double>(), device.index(), stream);
+  TORCH_CHECK(error == 0, "train: the kernel of the norms could not be launched: ", cuda::error_text(error));
+  return norms.narrow(0, 0, has_momentum_ ? kD + 1 : kW + 1);
 }
 
 // The norms of the matrices that are stepped here, (quantities, matrices).
@@ -102,6 +144,10 @@ Tensor NormMeter::norms_here() {
   const auto W = ordered(optimizer_.param_groups()[kMatrices].params());
   std::vector<Tensor> G, norms;
   for (const auto& weight : W) G.push_back(weight.grad());
+  if (const auto fast = norms_by_kernels(W, G)) {
+    decayed_.clear();
+    return *fast;
+  }
   const auto measure = [&](const std::vector<Tensor>& matrices) {
     const auto type = matrices.front().scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     norms.push_back(at::stack(at::_foreach_norm(matrices, 2, type)).to(at::kDouble));
