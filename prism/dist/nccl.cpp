@@ -1,5 +1,3 @@
-#include <ATen/ops/empty.h>
-#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -10,27 +8,30 @@
 
 #include "prism/dist/rendezvous.h"
 #include "prism/dist/transports.h"
+#include "prism/optim/c10d_exchange.h"
 
 namespace prism::dist {
 namespace {
 
+// The store of the process that serves it. A base of Nccl, so that it lives longer than the group.
+struct ServedStore {
+  Store store;
+};
+
 // torch's process group: its watchdog ends this process when another one is gone or does not answer in time.
-class Nccl : public Communicator {
+class Nccl : private ServedStore, public C10dExchange<c10d::ProcessGroupNCCL, Communicator> {
  public:
-  Nccl(const Store& store, int64_t rank, int64_t size, at::Device device, Store server = {})
-      : device_(device),
-        server_(std::move(server)),
-        group_(c10::make_intrusive<c10d::ProcessGroupNCCL>(store, static_cast<int>(rank), static_cast<int>(size))) {}
+  Nccl(const Store& store, int64_t rank, int64_t size, at::Device device, Store served = {})
+      : ServedStore{std::move(served)},
+        C10dExchange(
+            c10::make_intrusive<c10d::ProcessGroupNCCL>(store, static_cast<int>(rank), static_cast<int>(size))),
+        device_(device) {}
   ~Nccl() override { finish(); }
 
-  int64_t rank() const override { return group_->getRank(); }
-  int64_t size() const override { return group_->getSize(); }
   std::string transport() const override { return "NCCL"; }
   at::Device device() const override { return device_; }
 
-  Pending begin_sum(const Tensor& values) override { return all_reduce(values, c10d::ReduceOp::SUM); }
-  void maximum(Tensor& values) override { all_reduce(values, c10d::ReduceOp::MAX).wait(); }
-  void broadcast(Tensor& values, int64_t root) override { begin_broadcast(values, root).wait(); }
+  Pending begin_sum(const Tensor& values) override { return begin_reduction(values, c10d::ReduceOp::SUM); }
 
   Pending begin_all_gather(const Tensor& values, const std::vector<int64_t>& counts) override {
     std::vector<Pending> segments;
@@ -48,51 +49,13 @@ class Nccl : public Communicator {
 
   void finish() override {
     if (std::exchange(is_finished_, true)) return;
-    group_->shutdown();
+    group().shutdown();
   }
 
   void abort(int status) override { std::_Exit(status); }  // the launcher ends the others
 
- protected:
-  Pending start(Tensor input, std::vector<int64_t> sent, std::vector<int64_t> received) override {
-    Tensor output = at::empty({c10::sum_integers(received)}, input.options());
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // its new name is not in torch 2.11
-    const auto work = group_->alltoall_base(output, input, received, sent);
-#pragma GCC diagnostic pop
-    return pending(work, output, input);
-  }
-
  private:
-  using Work = c10::intrusive_ptr<c10d::Work>;
-
-  // The work runs on the group's own stream, after what the current stream has been given so far. `wait` makes the
-  // current stream wait for it, not the host. `input` must live until then.
-  static Pending pending(const Work& work, const Tensor& output, const Tensor& input = {}) {
-    return {[work, output, input] {
-      work->wait();
-      return output;
-    }};
-  }
-
-  Pending begin_broadcast(const Tensor& values, int64_t root) {
-    if (values.numel() == 0) return {[values] { return values; }};
-    c10d::BroadcastOptions options;
-    options.rootRank = root;
-    std::vector<Tensor> list = {values};
-    return pending(group_->broadcast(list, options), values);
-  }
-
-  Pending all_reduce(const Tensor& values, c10d::ReduceOp::RedOpType operation) {
-    c10d::AllreduceOptions options;
-    options.reduceOp = operation;
-    std::vector<Tensor> list = {values};
-    return pending(group_->allreduce(list, options), values);
-  }
-
   at::Device device_;
-  Store server_;  // lives as long as the group
-  c10::intrusive_ptr<c10d::ProcessGroupNCCL> group_;
   bool is_finished_ = false;
 };
 

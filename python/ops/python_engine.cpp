@@ -12,11 +12,12 @@
 #include <array>
 #include <iomanip>
 #include <sstream>
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <utility>
 
+#include "prism/optim/c10d_exchange.h"
 #include "prism/optim/registry.h"
 #include "prism/optim/routing.h"
-#include "python/ops/c10d_exchange.h"
 
 namespace prism {
 namespace {
@@ -269,7 +270,7 @@ std::string PythonEngine::plan() const {
 
 std::shared_ptr<Exchange> PythonEngine::exchange(const std::string& group) {
   auto& known = exchanges_[group];
-  if (!known) known = c10d_exchange(group);
+  if (!known) known = std::make_shared<C10dExchange<c10d::ProcessGroup>>(c10d::resolve_process_group(group));
   return known;
 }
 
