@@ -101,7 +101,7 @@ class Evaluation {
                             tensor.nbytes()};
     };
     const auto targets = at::from_blob(const_cast<int64_t*>(ids_.data() + 1), {targets_}, at::kLong);
-    const io::TensorView views[] = {view("logits", "F32", logits_), view("targets", "I64", targets)};
+    const io::TensorView views[] = {view("logits", io::kFloat32, logits_), view("targets", io::kInt64, targets)};
     io::write_safetensors(options_.logits, views, {});
   }
 

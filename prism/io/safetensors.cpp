@@ -33,10 +33,10 @@ struct Dtype {
 
 // Narrowest first, in the order of the reference implementation, whose writer sorts tensors by it.
 constexpr std::array<Dtype, 22> kDtypes{{
-    {"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},     {"U8", 8},          {"I8", 8},
-    {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},
-    {"U16", 16},    {"F16", 16},    {"BF16", 16},   {"I32", 32},        {"U32", 32},        {"F32", 32},
-    {"C64", 64},    {"F64", 64},    {"I64", 64},    {"U64", 64},
+    {"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6},  {"F6_E3M2", 6},     {"U8", 8},          {"I8", 8},
+    {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8},  {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},
+    {"U16", 16},    {kFloat16, 16}, {kBfloat16, 16}, {"I32", 32},        {"U32", 32},        {kFloat32, 32},
+    {"C64", 64},    {kFloat64, 64}, {kInt64, 64},    {"U64", 64},
 }};
 
 const Dtype* find_dtype(std::string_view name) {

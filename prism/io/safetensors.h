@@ -19,11 +19,15 @@ namespace prism::io {
 // data byte; "__metadata__" maps strings to strings. Data is row-major and little-endian.
 struct TensorView {
   std::string name;
-  std::string dtype;  // "F32", "BF16", "I64" …
+  std::string dtype;
   std::vector<int64_t> shape;
   const std::byte* data = nullptr;  // not always aligned in files written by others: copy, do not dereference as float
   size_t bytes = 0;
 };
+
+// The format's names of the types that Prism writes. Other files may have more of them.
+inline constexpr const char *kFloat16 = "F16", *kBfloat16 = "BF16", *kFloat32 = "F32", *kFloat64 = "F64",
+                            *kInt64 = "I64";
 
 using Metadata = std::map<std::string, std::string>;
 

@@ -17,9 +17,9 @@ namespace {
 constexpr std::string_view kHead = "lm_head.weight", kEmbedding = "model.embed_tokens.weight";
 
 std::optional<at::ScalarType> scalar_type(std::string_view dtype) {
-  if (dtype == "F32") return at::kFloat;
-  if (dtype == "BF16") return at::kBFloat16;
-  if (dtype == "F16") return at::kHalf;
+  if (dtype == io::kFloat32) return at::kFloat;
+  if (dtype == io::kBfloat16) return at::kBFloat16;
+  if (dtype == io::kFloat16) return at::kHalf;
   return {};
 }
 
@@ -31,7 +31,8 @@ Tensor to_tensor(const io::TensorView& view) {
 
 void check(const io::TensorView& view, const Tensor& parameter, std::string_view where) {
   if (!scalar_type(view.dtype)) {
-    throw Error(fmt::format("{}: '{}' has the type {}, expected F32, BF16 or F16", where, view.name, view.dtype));
+    throw Error(fmt::format("{}: '{}' has the type {}, expected {}, {} or {}", where, view.name, view.dtype,
+                            io::kFloat32, io::kBfloat16, io::kFloat16));
   }
   if (parameter.sizes() != at::IntArrayRef(view.shape)) {
     throw Error(fmt::format("{}: '{}' has the shape [{}], the model needs [{}]", where, view.name,
@@ -54,7 +55,7 @@ void save_weights(const Qwen2& model, const std::filesystem::path& file, at::Sca
   std::vector<io::TensorView> views;
   for (const auto& [name, parameter] : model.named_parameters()) {
     const Tensor& tensor = kept.emplace_back(parameter.detach().to(at::kCPU, type).contiguous());
-    views.push_back({name, type == at::kFloat ? "F32" : "BF16", tensor.sizes().vec(),
+    views.push_back({name, type == at::kFloat ? io::kFloat32 : io::kBfloat16, tensor.sizes().vec(),
                      static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()});
   }
   io::write_safetensors(file, views, {});

@@ -23,8 +23,11 @@ struct TypeName {
   at::ScalarType type;
   const char* name;
 };
-constexpr TypeName kTypeNames[] = {
-    {at::kFloat, "F32"}, {at::kDouble, "F64"}, {at::kBFloat16, "BF16"}, {at::kHalf, "F16"}, {at::kLong, "I64"}};
+constexpr TypeName kTypeNames[] = {{at::kFloat, io::kFloat32},
+                                   {at::kDouble, io::kFloat64},
+                                   {at::kBFloat16, io::kBfloat16},
+                                   {at::kHalf, io::kFloat16},
+                                   {at::kLong, io::kInt64}};
 
 std::string state_key(const std::string& parameter, const std::string& field) {
   return "state." + parameter + "." + field;

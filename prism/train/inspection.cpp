@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 std::vector<double> singular_values(const io::TensorView* view, const std::vector<int64_t>& shape) {
-  if (view == nullptr || view->dtype != "F32" || view->shape != shape) return {};
+  if (view == nullptr || view->dtype != io::kFloat32 || view->shape != shape) return {};
   std::vector<float> copy(view->bytes / sizeof(float));  // the file's bytes need not be aligned
   std::memcpy(copy.data(), view->data, view->bytes);
   const auto values = at::linalg_svdvals(at::from_blob(copy.data(), shape, at::kFloat).to(at::kDouble)).contiguous();
