@@ -82,6 +82,34 @@ size_t source_of(const Engine::Group& group, const std::map<std::string, size_t>
   return source;
 }
 
+using TensorsByKey = std::map<std::string, Tensor>;
+
+// Copies saved state into the new buckets of a group.
+void fill_state(const std::vector<Bucket>& buckets, const Options& options, const Engine::Group& group,
+                const TensorsByKey& tensors, const std::string& who) {
+  for (const auto& bucket : buckets) {
+    // All processes check what one of them takes, so that they fail together.
+    for (const auto& field : fields_of_owner(options, bucket)) {
+      for (const auto& entry : bucket.entries) {
+        const auto& name = group.names[entry.parameter];
+        TORCH_CHECK_VALUE(tensors.count(state_key(name, field_name(entry, field.name))) > 0, who,
+                          ": the saved state of '", name, "' has no '", field_name(entry, field.name), "'");
+      }
+    }
+    each_field(bucket, [&](const Bucket::Entry& entry, const std::string& field, const Tensor& target) {
+      const auto& name = group.names[entry.parameter];
+      const auto key = field_name(entry, field);
+      const auto found = tensors.find(state_key(name, key));
+      TORCH_CHECK_VALUE(found != tensors.end(), who, ": the saved state of '", name, "' has no '", key, "'");
+      const Tensor value = part_here(found->second, layout_of(group.layouts, entry.parameter), bucket, target);
+      TORCH_CHECK_VALUE(value.sizes() == target.sizes() && at::isFloatingType(value.scalar_type()), who, ": state '",
+                        key, "' of '", name, "' must be ", target.scalar_type(), " of shape ", target.sizes(), ", got ",
+                        value.scalar_type(), " of shape ", value.sizes());
+      target.copy_(value);
+    });
+  }
+}
+
 }  // namespace
 
 Snapshot Engine::snapshot() const {
@@ -114,7 +142,7 @@ std::vector<Engine::Restored> Engine::restore(const Snapshot& snapshot, const st
   // Build everything beside the present state first, so that a mismatch changes nothing.
   std::vector<Restored> restored;
   std::vector<std::vector<Bucket>> buckets;
-  const std::map<std::string, Tensor> tensors(snapshot.tensors.begin(), snapshot.tensors.end());
+  const TensorsByKey tensors(snapshot.tensors.begin(), snapshot.tensors.end());
   for (const auto& group : groups_) {
     if (group.names.empty()) {
       const size_t place = restored.size();
@@ -129,29 +157,7 @@ std::vector<Engine::Restored> Engine::restore(const Snapshot& snapshot, const st
   std::vector<const Options*> options;
   for (const auto& one : restored) options.push_back(one.options.get());
   if (!exchanges().empty()) choose_owners(buckets, options, /*keep=*/true);
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    for (const auto& bucket : buckets[g]) {
-      // All processes check what one of them takes, so that they fail together.
-      for (const auto& field : fields_of_owner(*options[g], bucket)) {
-        for (const auto& entry : bucket.entries) {
-          const auto& name = groups_[g].names[entry.parameter];
-          TORCH_CHECK_VALUE(tensors.count(state_key(name, field_name(entry, field.name))) > 0, who,
-                            ": the saved state of '", name, "' has no '", field_name(entry, field.name), "'");
-        }
-      }
-      each_field(bucket, [&](const Bucket::Entry& entry, const std::string& field, const Tensor& target) {
-        const auto& name = groups_[g].names[entry.parameter];
-        const auto key = field_name(entry, field);
-        const auto found = tensors.find(state_key(name, key));
-        TORCH_CHECK_VALUE(found != tensors.end(), who, ": the saved state of '", name, "' has no '", key, "'");
-        const Tensor value = part_here(found->second, layout_of(groups_[g].layouts, entry.parameter), bucket, target);
-        TORCH_CHECK_VALUE(value.sizes() == target.sizes() && at::isFloatingType(value.scalar_type()), who, ": state '",
-                          key, "' of '", name, "' must be ", target.scalar_type(), " of shape ", target.sizes(),
-                          ", got ", value.scalar_type(), " of shape ", value.sizes());
-        target.copy_(value);
-      });
-    }
-  }
+  for (size_t g = 0; g < groups_.size(); ++g) fill_state(buckets[g], *options[g], groups_[g], tensors, who);
   const auto skipped = tensors.find("skipped");
   TORCH_CHECK_VALUE(skipped != tensors.end() || !skipped_.defined(), who, ": the saved state has no 'skipped'");
 
