@@ -32,7 +32,7 @@ const Options& matrix_rule() {
 
 // The parameters that one rank steps.
 struct Load {
-  std::map<Shape, int64_t> matrices;  // how many of each shape
+  std::map<Shape, int64_t> matrices;  // the number of each shape
   double rest = 0;                    // elements of the other parameters
 
   double seconds(const Rates& rates) const {

@@ -17,7 +17,7 @@ struct Finding {
   Verdict verdict = Verdict::Ok;
   std::string what;  // "memory"
   std::string text;  // "15.2 GB, 12.1 GB free"
-  std::string fix;   // what to do; empty if all is well
+  std::string fix;   // the remedy; empty if all is well
 };
 
 // Checks compiler, torch and its libraries, processor, matrix products, threads and CUDA.

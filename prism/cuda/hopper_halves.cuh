@@ -1,6 +1,6 @@
 #pragma once
 
-// How the product kernel finishes sums that become fp16 matrices, plain or mirrored. Part of product_hopper.cu.
+// Finishes sums that become fp16 matrices, plain or mirrored. Part of product_hopper.cu.
 
 #include "prism/cuda/hopper_tiles.cuh"
 
@@ -39,7 +39,7 @@ __device__ __forceinline__ uint32_t transposed_address(const void* strip, int j)
   return hopper::shared_address(strip) + piece((j + block / 2) * 8 + lane % 8, warp * 2 + block % 2);
 }
 
-// How a strip is written.
+// The copies that are written of a strip.
 //   None    as it is
 //   Beside  as it is, and mirrored from the second of two buffers
 //   Within  on the diagonal: the part left of the diagonal is mirrored to its right

@@ -1,7 +1,7 @@
 #pragma once
 
-// How the product kernel for compute capability 9.0 divides its work into tiles, loads their operands to shared memory
-// and multiplies them. Part of product_hopper.cu.
+// The tiles of the product kernel for compute capability 9.0: divides the work into them, loads their operands to shared
+// memory and multiplies them. Part of product_hopper.cu.
 
 #include <type_traits>
 

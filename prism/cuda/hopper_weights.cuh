@@ -1,6 +1,6 @@
 #pragma once
 
-// How the product kernel finishes sums that update weights. Part of product_hopper.cu.
+// Finishes sums that update weights. Part of product_hopper.cu.
 
 #include "prism/cuda/hopper_halves.cuh"
 

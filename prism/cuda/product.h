@@ -41,7 +41,7 @@ struct Norms {
   float scale = 1;
 };
 
-// How the sums P(i, j) become the result.
+// The step from the sums P(i, j) to the result.
 //
 // A matrix: v = alpha·P + c1·C1 + beta·C + diagonal·I, stored as fp16, high = v and low = v − high, or as float32 in C.
 //

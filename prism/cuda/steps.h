@@ -22,7 +22,7 @@ struct Number {
   double value = 0;
 };
 
-// What every rule needs.
+// The scalars that every rule needs.
 struct StepScalars {
   Number lr = {};
   const bool* apply = nullptr;        // on the device: false leaves weights and state unchanged; null: true

@@ -8,7 +8,7 @@
 
 namespace prism::dist {
 
-// Where the processes of `torchrun` find each other.
+// The address at which the processes of `torchrun` find each other, and their number.
 struct Rendezvous {
   std::string host = {};
   uint16_t port = 0;

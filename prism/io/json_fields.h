@@ -31,7 +31,7 @@ namespace prism::io {
 
 enum class UnknownKeys { Ignored, Refused };
 
-// Where a value stands, for messages: "report: runs[3].train.loss". Made for every value, so it refers to its parent and
+// The place of a value, for messages: "report: runs[3].train.loss". Made for every value, so it refers to its parent and
 // builds the text only when asked.
 struct JsonPlace {
   std::string_view who;

@@ -158,7 +158,7 @@ struct PublishedValue {
 };
 
 struct Published {
-  std::string paper_label = {}, here_label = {};  // what the numbers of each side are
+  std::string paper_label = {}, here_label = {};  // of the numbers of each side
   std::vector<PublishedValue> values = {};
   bool empty() const { return values.empty(); }
 };

@@ -19,7 +19,7 @@ struct Experiment {
   std::vector<Claim> claims = {};            // of the paper
   std::vector<const Measure*> columns = {};  // of its table, besides losses
   const Measure* paper_measure = nullptr;    // the measure that the paper's numbers are of
-  std::string paper_label = {};              // what the paper's numbers are
+  std::string paper_label = {};              // of the paper's numbers
 };
 
 // The user's choices besides the experiments.

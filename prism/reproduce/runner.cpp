@@ -104,7 +104,7 @@ RunKey key_of(const compare::PlannedRun& run, const Setup& setup) {
 
 const StoredRun* find(const Pool& pool, const compare::PlannedRun& run, const Setup& setup) {
   const auto* stored = pool.find(key_of(run, setup));
-  // What a run records is not part of its key, so a run may be in the pool without spectra.
+  // A run's key does not say what it records, so a run may be in the pool without spectra.
   const bool wanted = run.config.integer("metrics.spectra_every") > 0;
   return stored != nullptr && wanted && stored->spectra.empty() ? nullptr : stored;
 }

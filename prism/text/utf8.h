@@ -15,7 +15,7 @@ std::string_view repair_utf8(std::string_view bytes, std::string& storage);
 class Utf8Stream {
  public:
   std::string take(std::string_view bytes);  // the characters that are complete now
-  std::string finish();                      // what is left
+  std::string finish();                      // the bytes that are left
 
  private:
   std::string open_;  // the beginning of a character

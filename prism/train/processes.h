@@ -30,7 +30,7 @@ std::vector<bool> are_elementwise(const Routing& routing);
 // The routing of a model's parameters.
 Routing routing_of(const io::Config& config, const std::vector<std::pair<std::string, Tensor>>& parameters);
 
-// What each process steps. A hidden matrix has one owner: the most expensive first, each to the process with the least
+// Returns the parts that each process steps. A hidden matrix has one owner: the most expensive first, each to the process with the least
 // work so far. A parameter that is stepped element by element is cut into ranges, one for each process (dist::cut); one
 // that is too small for that has an owner. None in one process and with `run.owned` = false.
 std::vector<dist::Part> parts(const io::Config& config, const std::vector<std::pair<std::string, Tensor>>& parameters,

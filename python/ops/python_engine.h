@@ -137,7 +137,7 @@ class PythonEngine : public torch::CustomClassHolder {
   std::map<std::string, std::shared_ptr<Exchange>> exchanges_;  // by the name of the process group
   std::vector<Given> given_;                                    // of each group
   bool is_shown_ = false;                                       // Python has views of the state as it is
-  bool is_restored_ = false;                                    // what Python has is older than the state here
+  bool is_restored_ = false;                                    // Python's copy is older than the state here
   Tensor last_scale_;      // that gradients were divided by in the last step; undefined if they were not
   Tensor skipped_before_;  // of the engine that this one is a copy of, until there are parameters
 };

@@ -24,7 +24,7 @@ class Optimizer(torch.optim.Optimizer):
     def __init__(self, params: Iterable[Any], options: dict[str, Any], own: Any = None, comm_dtype: str | None = None) -> None:
         self._engine, self._own, self._comm_dtype = Engine(), own, comm_dtype and str(comm_dtype)
         self._told: tuple[list[Any], list[Tensor], list[Any]] = [], [], []  # the shape of the groups, parameters, options but numbers
-        self._shown: list[tuple[int, str, Tensor]] = []  # what is in `state` of the engine: parameter's place, key, view
+        self._shown: list[tuple[int, str, Tensor]] = []  # entries of `state` that are views of the engine's: parameter's place, key, view
         super().__init__(params, options)
         self._engine.check_plan()
 

@@ -81,7 +81,7 @@ double product_at(const Stack& A, bool A_down, const Stack& B, bool B_down, int 
 // Returns the allowed error of an fp16 sum of k terms of size 1.
 double tolerance(int k, double value) { return 1e-3 * std::abs(value) + 1e-3 * std::sqrt(double(k)) + 1e-4; }
 
-// The same with the low half added: the error of float32 sums, which tensor cores round towards zero.
+// The same with the low half added: the error of float32 sums, which tensor cores round toward zero.
 double exact_tolerance(int k, double value) { return 2e-5 * std::sqrt(double(k)) + 4e-6 * std::abs(value); }
 
 const std::vector<std::array<int, 2>> kShapes = {{1, 1},     {7, 3},     {64, 64},   {129, 70},

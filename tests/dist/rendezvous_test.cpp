@@ -26,7 +26,7 @@ uint16_t free_port() {
   return ntohs(address.sin_port);
 }
 
-// What a process says that cannot meet the others; "" if it meets them.
+// Returns the error of a process that cannot meet the others; "" if it meets them.
 std::string fault_of(const Rendezvous& place, Seconds timeout) {
   try {
     meet(place, timeout);

@@ -132,10 +132,10 @@ def mean_interval(values):
 def tolerated(sweep, best_loss):
     """Returns the rates around the best where the loss, interpolated in log rate, stays within 0.02 of the best."""
     points = [(math.log(p["lr"]), p["loss"]) for p in sweep if p["loss"] is not None]
-    centre = min(range(len(points)), key=lambda i: points[i][1])
+    center = min(range(len(points)), key=lambda i: points[i][1])
 
     def walk(step):
-        i = centre
+        i = center
         while 0 <= i + step < len(points):
             (x0, y0), (x1, y1) = points[i], points[i + step]
             if y1 > best_loss + 0.02:

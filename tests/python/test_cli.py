@@ -21,7 +21,7 @@ COMMANDS = [
 GROUPS = ["tokenizer", "data", "bench"]
 
 # Mistakes of users by command: (arguments, regular expression of the message). Words in braces are the files of `places`;
-# {new} is a path that does not exist and must not exist afterwards. A new command needs a line in COMMANDS and rows here.
+# {new} is a path that does not exist and must not exist afterward. A new command needs a line in COMMANDS and rows here.
 TOKENIZER_FILES = [
     ("{missing}", "missing.*No such file"),
     ("{empty}", "empty.*JSON"),

@@ -142,10 +142,10 @@ def good_rates(rates, losses):
         last += 1
     grid = np.linspace(math.log(rates[first]), math.log(rates[last]), 2_000_001)
     inside = np.interp(grid, np.log(rates[first : last + 1]), losses[first : last + 1]) <= limit + 1e-12
-    centre = int(np.argmin(np.abs(grid - math.log(rates[best]))))
+    center = int(np.argmin(np.abs(grid - math.log(rates[best]))))
     bad = np.flatnonzero(~inside)
-    low = bad[bad < centre].max(initial=-1) + 1
-    high = bad[bad > centre].min(initial=len(grid)) - 1
+    low = bad[bad < center].max(initial=-1) + 1
+    high = bad[bad > center].min(initial=len(grid)) - 1
     opened = bool(low == 0 and first == 0), bool(high == len(grid) - 1 and last == len(rates) - 1)
     return math.exp(grid[low]), math.exp(grid[high]), *opened
 

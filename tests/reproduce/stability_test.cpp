@@ -14,7 +14,7 @@ namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kEntropy = 7;  // of the words of some text
 
-// Returns losses that fall from 10 towards 3, with noise of the given deviation.
+// Returns losses that fall from 10 toward 3, with noise of the given deviation.
 std::vector<double> descent(int64_t steps, double noise = 0.05, unsigned seed = 1) {
   std::mt19937 generator(seed);
   std::normal_distribution<double> normal(0, noise);
