@@ -18,7 +18,9 @@ std::string said(const Plan& plan, const std::vector<RunOutcome>& runs) {
   return text;
 }
 
-const std::vector<std::string> kGrid = {"compare.optimizers=muon,prism", "compare.lr=0.01,0.02,0.04"};
+Plan plan_with_seeds(const std::string& seeds = "1") {
+  return plan_of({"compare.optimizers=muon,prism", "compare.lr=0.01,0.02,0.04", "compare.seeds=" + seeds});
+}
 
 // Returns runs of both optimizers at the three rates, then with further seeds at the middle rate.
 std::vector<RunOutcome> runs_of(const Plan& plan, const std::vector<double>& muon, const std::vector<double>& prism,
@@ -38,16 +40,14 @@ std::vector<RunOutcome> runs_of(const Plan& plan, const std::vector<double>& muo
 }
 
 TEST(Words, SayThatOneSeedGivesNoCertainty) {
-  const Plan plan = plan_of(kGrid);
+  const Plan plan = plan_with_seeds();
   const auto text = said(plan, runs_of(plan, {3.2, 3.1, 3.3}, {3.1, 3.0, 3.2}));
   EXPECT_TRUE(contains(text, "**PRISM** has the lowest held-out loss: **3.0000**, 0.1000 below Muon"));
   EXPECT_TRUE(contains(text, "Confidence unknown"));
 }
 
 TEST(Words, GiveTheIntervalFromThreeFurtherSeedsOn) {
-  auto settings = kGrid;
-  settings.push_back("compare.seeds=1,2,3,4");
-  const Plan plan = plan_of(settings);
+  const Plan plan = plan_with_seeds("1,2,3,4");
   const auto clear = said(plan, runs_of(plan, {3.2, 3.1, 3.3}, {3.1, 3.0, 3.2}, {3.1, 3.11, 3.12}, {3.0, 3.0, 3.01}));
   EXPECT_TRUE(contains(clear, "PRISM lower ("));
   EXPECT_TRUE(contains(clear, "95 % interval"));
@@ -57,7 +57,7 @@ TEST(Words, GiveTheIntervalFromThreeFurtherSeedsOn) {
 }
 
 TEST(Words, FlagTheEdgeOfTheGridAndDivergedRates) {
-  const Plan plan = plan_of(kGrid);
+  const Plan plan = plan_with_seeds();
   const auto text = said(plan, runs_of(plan, {3.2, 3.1, 3.0}, {3.1, 3.2, kInfinity}));
   EXPECT_TRUE(contains(text, "Muon's best rate, 0.04, is the highest of its grid"));
   EXPECT_TRUE(contains(text, "PRISM's best rate, 0.01, is the lowest of its grid"));
@@ -65,9 +65,7 @@ TEST(Words, FlagTheEdgeOfTheGridAndDivergedRates) {
 }
 
 TEST(Words, NameASeedThatDivergedAtTheBestRate) {
-  auto settings = kGrid;
-  settings.push_back("compare.seeds=1,2,3,4");
-  const Plan plan = plan_of(settings);
+  const Plan plan = plan_with_seeds("1,2,3,4");
   const auto text =
       said(plan, runs_of(plan, {3.2, 3.1, 3.3}, {3.1, 3.0, 3.2}, {3.1, 3.0, 3.1}, {3.0, kInfinity, 3.05}));
   EXPECT_TRUE(contains(text, "PRISM diverged at its best rate, 0.02, with seed 3."));
@@ -75,7 +73,7 @@ TEST(Words, NameASeedThatDivergedAtTheBestRate) {
 }
 
 TEST(Words, SurviveABaselineThatDivergedEverywhere) {
-  const Plan plan = plan_of(kGrid);
+  const Plan plan = plan_with_seeds();
   const auto text = said(plan, runs_of(plan, {kInfinity, kInfinity, kInfinity}, {3.1, 3.0, 3.2}));
   EXPECT_TRUE(contains(text, "**PRISM** has the lowest held-out loss: **3.0000**."));
   EXPECT_FALSE(contains(text, "inf")) << text;
@@ -85,14 +83,14 @@ TEST(Words, SurviveABaselineThatDivergedEverywhere) {
 }
 
 TEST(Words, TellTheRangeOfGoodRates) {
-  const Plan plan = plan_of(kGrid);
+  const Plan plan = plan_with_seeds();
   const auto comparison = analyze(plan, runs_of(plan, {3.2, 3.1, 3.3}, {3.01, 3.0, 3.015}));
   EXPECT_EQ(tolerance_text(comparison.results[1]), "≤0.01 – ≥0.04, ×4");
   EXPECT_TRUE(contains(tolerance_text(comparison.results[0]), "0.0174 – 0.0214"));
 }
 
 TEST(Table, HasALineForEveryOptimizer) {
-  const Plan plan = plan_of(kGrid);
+  const Plan plan = plan_with_seeds();
   const auto text = screen_table(analyze(plan, runs_of(plan, {3.2, 3.1, 3.3}, {kInfinity, kInfinity, kInfinity})));
   EXPECT_TRUE(contains(text, "Muon (baseline)"));
   EXPECT_TRUE(contains(text, "3.1000"));

@@ -75,27 +75,30 @@ TEST(Pool, MergesWhatItDoesNotHave) {
   EXPECT_NE(Pool(here.path()).find(key_of(sweep[1], kSetup)), nullptr);
 }
 
+// Adds a result to a pool in `folder` and replaces a piece of its file. Returns the file.
+std::filesystem::path add_edited(const io::TemporaryFolder& folder, const compare::PlannedRun& planned,
+                                 const std::string& piece, const std::string& replacement) {
+  const auto run = stored(planned, 4.5);
+  Pool(folder.path()).add(run);
+  auto file = folder.path() / "results" / run.file_name();
+  auto text = io::read_file(file);
+  const auto at = text.find(piece);
+  EXPECT_NE(at, std::string::npos) << piece;
+  std::ofstream(file) << text.replace(at, piece.size(), replacement);
+  return file;
+}
+
 TEST(Pool, ResultsOfOtherNumericsAreNotUsed) {
   const io::TemporaryFolder folder;
   const auto planned = experiments("table2")[0].plan.sweep()[0];
-  Pool(folder.path()).add(stored(planned, 4.5));
-  const auto file = folder.path() / "results" / stored(planned, 4.5).file_name();
-  auto text = io::read_file(file);
-  const auto at = text.find("\"numerics\": 1");
-  ASSERT_NE(at, std::string::npos);
-  text.replace(at, 13, "\"numerics\": 0");
-  std::ofstream(file) << text;
+  add_edited(folder, planned, "\"numerics\": 1", "\"numerics\": 0");
   EXPECT_EQ(Pool(folder.path()).find(key_of(planned, kSetup)), nullptr);
 }
 
 TEST(Pool, AFileWhoseSettingsWereEditedIsRefusedByName) {
   const io::TemporaryFolder folder;
-  const auto planned = experiments("table2")[0].plan.sweep()[0];
-  Pool(folder.path()).add(stored(planned, 4.5));
-  const auto file = folder.path() / "results" / stored(planned, 4.5).file_name();
-  auto text = io::read_file(file);
-  text.replace(text.find("\"train.clip\":10.0"), 17, "\"train.clip\":11.0");
-  std::ofstream(file) << text;
+  const auto file =
+      add_edited(folder, experiments("table2")[0].plan.sweep()[0], "\"train.clip\":10.0", "\"train.clip\":11.0");
   EXPECT_TRUE(io::contains(io::message_of<Error>([&] { const Pool pool(folder.path()); }), file.string() + ": "));
 }
 
@@ -111,12 +114,7 @@ TEST(Pool, EveryKeptResultIsWrittenAsItWasRead) {
 
 TEST(Pool, AResultThatLacksAKeyIsRefusedByItsPlace) {
   const io::TemporaryFolder folder;
-  const auto run = stored(experiments("table2")[0].plan.sweep()[0], 4.5);
-  Pool(folder.path()).add(run);
-  const auto file = folder.path() / "results" / run.file_name();
-  auto text = io::read_file(file);
-  text.replace(text.find("\"first_loss\""), 12, "\"first_lost\"");
-  std::ofstream(file) << text;
+  const auto file = add_edited(folder, experiments("table2")[0].plan.sweep()[0], "\"first_loss\"", "\"first_lost\"");
   EXPECT_EQ(io::message_of<Error>([&] { const Pool pool(folder.path()); }),
             file.string() + ": not a result of prism reproduce: summary.first_loss: missing");
 }
