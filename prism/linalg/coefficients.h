@@ -27,9 +27,9 @@ enum class Norm { Frobenius, Schatten4 };
 class Coefficients {
  public:
   Coefficients() : Coefficients("jordan") {}
-  Coefficients(const std::string& name);  // NOLINT: a name is accepted wherever a set is
+  Coefficients(const std::string& name);  // implicit: a name is accepted wherever a set is
   Coefficients(const char* name) : Coefficients(std::string(name)) {}
-  Coefficients(std::vector<Polynomial> polynomials);  // NOLINT: the user's own, one list per step
+  Coefficients(std::vector<Polynomial> polynomials);  // implicit: the user's own, one list per step
 
   // The set with `steps` steps: the first ones, or the last repeated; 0 keeps the set as it is.
   Coefficients with_steps(int64_t steps) const;

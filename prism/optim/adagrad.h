@@ -9,9 +9,7 @@ namespace prism {
 //   s ← s + G²;  U = G / (√s + ε) / (1 + (t−1)·lr_decay)
 class AdaGradOptions : public OptionsOf<AdaGradOptions> {
  public:
-  AdaGradOptions(double lr = 1e-2) : OptionsOf(lr, /*weight_decay=*/0) {
-    document_coupled_decay();
-  }  // NOLINT: as torch's options
+  AdaGradOptions(double lr = 1e-2) : OptionsOf(lr, /*weight_decay=*/0) { document_coupled_decay(); }
 
   PRISM_OPTION(double, lr_decay, 0, kNotNegative, "divide the update by 1 + (t−1)·lr_decay");
   PRISM_OPTION(double, initial_accumulator_value, 0, kNotNegative, "initial value of the sum of squares");

@@ -46,9 +46,7 @@ class AdamFamilyOptions : public OptionsOf<Self> {
 // torch.optim.Adam: weight decay is added to the gradient.
 class AdamOptions : public AdamFamilyOptions<AdamOptions> {
  public:
-  AdamOptions(double lr = 1e-3) : AdamFamilyOptions(lr, /*weight_decay=*/0) {
-    document_coupled_decay();
-  }  // NOLINT: as torch's options
+  AdamOptions(double lr = 1e-3) : AdamFamilyOptions(lr, /*weight_decay=*/0) { document_coupled_decay(); }
   std::string name() const override { return "adam"; }
   bool couples_decay() const override { return true; }
 };
@@ -62,7 +60,7 @@ class Adam : public OptimizerOf<AdamOptions> {
 class AdamWOptions : public AdamFamilyOptions<AdamWOptions> {
  public:
   AdamWOptions() : AdamFamilyOptions(/*lr=*/1e-3, /*weight_decay=*/0.01) {}
-  AdamWOptions(double lr) : AdamWOptions() { this->lr(lr); }  // NOLINT: as torch's options
+  AdamWOptions(double lr) : AdamWOptions() { this->lr(lr); }
   std::string name() const override { return "adamw"; }
   void use_mixed_defaults() override {
     if (!is_set("lr")) lr(kMixedRate);

@@ -10,7 +10,7 @@ namespace prism {
 // The same as Prism with γ = 0, bit for bit.
 class MuonOptions : public MomentumOptions<MuonOptions> {
  public:
-  MuonOptions(double lr = 0.02) : MomentumOptions(lr, /*weight_decay=*/0) {}  // NOLINT: as torch's options
+  MuonOptions(double lr = 0.02) : MomentumOptions(lr, /*weight_decay=*/0) {}
 
   std::string name() const override { return "muon"; }
   Tensor direction(const Operands& operands, State& state) const override;
@@ -30,7 +30,7 @@ class Muon : public OptimizerOf<MuonOptions> {
 // at every step.
 class TikhonovMuonOptions : public MomentumOptions<TikhonovMuonOptions> {
  public:
-  TikhonovMuonOptions(double lr = 0.02) : MomentumOptions(lr, /*weight_decay=*/0) {}  // NOLINT: as torch's options
+  TikhonovMuonOptions(double lr = 0.02) : MomentumOptions(lr, /*weight_decay=*/0) {}
 
   PRISM_OPTION(double, damping, 1, kNotNegative, "δ relative to the mean of the squared singular values");
   PRISM_OPTION(double, damping_absolute, 0, kNotNegative, "λ in TᵀT + λI, used instead of damping; 0: use damping");

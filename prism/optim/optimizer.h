@@ -19,9 +19,9 @@ namespace prism {
 // parameter.0, parameter.1, …
 class Parameters {
  public:
-  Parameters(const torch::OrderedDict<std::string, Tensor>& named);      // NOLINT: any of the three is accepted
-  Parameters(const std::vector<std::pair<std::string, Tensor>>& named);  // NOLINT
-  Parameters(const std::vector<Tensor>& tensors);                        // NOLINT
+  Parameters(const torch::OrderedDict<std::string, Tensor>& named);  // implicit: any of the three is accepted
+  Parameters(const std::vector<std::pair<std::string, Tensor>>& named);
+  Parameters(const std::vector<Tensor>& tensors);
 
   size_t size() const { return tensors.size(); }
   void add(std::string name, Tensor tensor);

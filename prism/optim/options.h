@@ -183,7 +183,8 @@ class Options : public torch::optim::OptimizerOptions {
 #define PRISM_OPTION(T, option, initial, range, doc) PRISM_OPTION_AS(, T, option, initial, range, doc)
 
 // The base class of every rule's options: the options that all rules have, and code that needs the derived type.
-// Setters can be chained: PrismOptions(0.02).gamma(2).weight_decay(0.1).
+// Setters can be chained: PrismOptions(0.02).gamma(2).weight_decay(0.1). A learning rate becomes options implicitly, as
+// with torch's.
 template <class Whole>
 class OptionsOf : public Options {
  public:

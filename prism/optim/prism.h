@@ -16,7 +16,7 @@ namespace prism {
 class PrismOptions : public MomentumOptions<PrismOptions> {
  public:
   PrismOptions() : MomentumOptions(/*lr=*/0.02, /*weight_decay=*/0) {}
-  PrismOptions(double lr) : PrismOptions() { this->lr(lr); }  // NOLINT: as torch's options
+  PrismOptions(double lr) : PrismOptions() { this->lr(lr); }
 
   PRISM_OPTION(double, gamma, 1, kNotNegative, "damping γ ≥ 0 of noisy directions; 0 is Muon");
   PRISM_OPTION(Schedule, gamma_schedule, {}, kAny, "γ as a function of the step: a factor from 0 to 1");

@@ -9,9 +9,7 @@ namespace prism {
 //   momentum: b ← μb + X;  U = b or X
 class RMSpropOptions : public OptionsOf<RMSpropOptions> {
  public:
-  RMSpropOptions(double lr = 1e-2) : OptionsOf(lr, /*weight_decay=*/0) {
-    document_coupled_decay();
-  }  // NOLINT: as torch's options
+  RMSpropOptions(double lr = 1e-2) : OptionsOf(lr, /*weight_decay=*/0) { document_coupled_decay(); }
 
   PRISM_OPTION(double, alpha, 0.99, kUnit, "α of the average of squares");
   PRISM_OPTION(double, eps, 1e-8, kNotNegative, "ε added to the denominator");

@@ -12,7 +12,7 @@ namespace prism {
 // update is the polar factor.
 class ShampooOptions : public MatrixOptions<ShampooOptions> {
  public:
-  ShampooOptions(double lr = 0.02) : MatrixOptions(lr, /*weight_decay=*/0) {}  // NOLINT: as torch's options
+  ShampooOptions(double lr = 0.02) : MatrixOptions(lr, /*weight_decay=*/0) {}
 
   PRISM_OPTION(double, beta, 1, kUnit, "β of the averages L and R; 1 is the paper's sum");
   PRISM_OPTION(Solver, solver, Solver::Gram, kAny,

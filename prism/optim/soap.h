@@ -18,7 +18,7 @@ namespace prism {
 // rate.
 class SOAPOptions : public MatrixOptions<SOAPOptions> {
  public:
-  SOAPOptions(double lr = 3e-3) : MatrixOptions(lr, /*weight_decay=*/0.01) {}  // NOLINT: as torch's options
+  SOAPOptions(double lr = 3e-3) : MatrixOptions(lr, /*weight_decay=*/0.01) {}
 
   PRISM_OPTION(Betas, betas, Betas(0.95, 0.95), kFraction, "(β₁, β₂) of the first and second moments");
   PRISM_OPTION(double, shampoo_beta, 0.95, kFraction, "β of the averages L and R");

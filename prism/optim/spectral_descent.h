@@ -14,8 +14,7 @@ Tensor sharp(const Tensor& X, const PolarOptions& options);
 // Stochastic spectral descent: W ← (1 − lr·λ)W − lr·sharp(G). No state.
 class SSDOptions : public SpectralOptions<SSDOptions> {
  public:
-  SSDOptions(double lr = 1e-3)
-      : SpectralOptions(lr, /*weight_decay=*/0, "polar_express") {}  // NOLINT: as torch's options
+  SSDOptions(double lr = 1e-3) : SpectralOptions(lr, /*weight_decay=*/0, "polar_express") {}
 
   std::string name() const override { return "ssd"; }
   std::vector<Field> fields(at::IntArrayRef /*shape*/) const override { return {}; }
@@ -31,8 +30,7 @@ class SSD : public OptimizerOf<SSDOptions> {
 //   v ← βv + (1−β)G²;   d = √(√v + ε);   W ← (1 − lr·λ)W − lr·sharp(G/d)/d       (division element by element)
 class RMSspectralOptions : public SpectralOptions<RMSspectralOptions> {
  public:
-  RMSspectralOptions(double lr = 1e-3)
-      : SpectralOptions(lr, /*weight_decay=*/0, "polar_express") {}  // NOLINT: as torch's options
+  RMSspectralOptions(double lr = 1e-3) : SpectralOptions(lr, /*weight_decay=*/0, "polar_express") {}
 
   PRISM_OPTION(double, beta, 0.99, kFraction, "β of the average of squares");
   PRISM_OPTION(double, eps, 1e-8, kPositive, "ε added to √v");
@@ -51,8 +49,7 @@ class RMSspectral : public OptimizerOf<RMSspectralOptions> {
 // ADAspectral: RMSspectral with a sum in place of the average, v ← v + G².
 class ADAspectralOptions : public SpectralOptions<ADAspectralOptions> {
  public:
-  ADAspectralOptions(double lr = 1e-3)
-      : SpectralOptions(lr, /*weight_decay=*/0, "polar_express") {}  // NOLINT: as torch's options
+  ADAspectralOptions(double lr = 1e-3) : SpectralOptions(lr, /*weight_decay=*/0, "polar_express") {}
 
   PRISM_OPTION(double, eps, 1e-8, kPositive, "ε added to √v");
 
