@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -38,32 +37,9 @@ class FileStream : public ByteStream {
   uint64_t consumed_ = 0;
 };
 
-class MemoryStream : public ByteStream {
- public:
-  MemoryStream(std::string_view bytes, std::string name) : bytes_(bytes), name_(std::move(name)) {}
-
-  size_t read(std::span<char> out) override {
-    const size_t count = std::min(out.size(), bytes_.size() - consumed_);
-    std::copy_n(bytes_.data() + consumed_, count, out.data());
-    consumed_ += count;
-    return count;
-  }
-  uint64_t consumed() const override { return consumed_; }
-  const std::string& name() const override { return name_; }
-
- private:
-  std::string_view bytes_;
-  std::string name_;
-  size_t consumed_ = 0;
-};
-
 }  // namespace
 
 std::unique_ptr<ByteStream> open_file(const std::filesystem::path& path) { return std::make_unique<FileStream>(path); }
-
-std::unique_ptr<ByteStream> from_memory(std::string_view bytes, std::string name) {
-  return std::make_unique<MemoryStream>(bytes, std::move(name));
-}
 
 std::unique_ptr<ByteStream> open_decoded(const std::filesystem::path& path) {
   auto bytes = open_file(path);

@@ -6,7 +6,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 
 namespace prism::data {
 
@@ -23,7 +22,6 @@ class ByteStream {
 };
 
 std::unique_ptr<ByteStream> open_file(const std::filesystem::path& path);
-std::unique_ptr<ByteStream> from_memory(std::string_view bytes, std::string name);  // `bytes` must outlive the stream
 
 // Decoders throw an error with the file's name for truncated and corrupt input. Consecutive gzip members or zstd frames
 // are one stream, as in the gzip and zstd programs.

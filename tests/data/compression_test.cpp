@@ -2,6 +2,7 @@
 
 #include "prism/data/bytes.h"
 #include "tests/data/helpers.h"
+#include "tests/data/memory_stream.h"
 
 namespace prism::data {
 namespace {

@@ -3,6 +3,7 @@
 
 #include "prism/data/format_reader.h"
 #include "prism/io/error.h"
+#include "tests/data/memory_stream.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace prism::data;
