@@ -134,15 +134,6 @@ class Browser:
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key)
         self.settle()
 
-    def screenshot(self, file: pathlib.Path, whole: bool = True) -> None:
-        clip: dict[str, Any] = {"clip": self._whole_page()} if whole else {}
-        data = self.call("Page.captureScreenshot", captureBeyondViewport=whole, **clip)["data"]
-        file.write_bytes(base64.b64decode(data))
-
-    def _whole_page(self) -> dict[str, float]:
-        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-        return {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-
     def pdf(self, file: pathlib.Path) -> None:
         paper = {"paperWidth": 8.27, "paperHeight": 11.69, "printBackground": True, "preferCSSPageSize": True}
         file.write_bytes(base64.b64decode(self.call("Page.printToPDF", **paper)["data"]))

@@ -39,7 +39,7 @@ def test_every_usual_optimizer_is_measured_and_written(tmp_path):
     assert all(f'"name":"{name}"' in page.read_text() for name in USUAL)
 
 
-def test_others_are_measured_when_they_are_named(tmp_path):
+def test_others_are_measured_when_they_are_named():
     output, _ = run("bench", "optimizer", "--model", "demo", "--device", "cpu", "--repeats", 1, "--only", "ssd,adamw_rest", "prism_stacked")
     assert names_of(output) == ["adamw_rest", "prism_stacked", "ssd"]
 

@@ -587,7 +587,7 @@ def test_the_version_is_that_of_the_project():
     assert run("--version")[0] == f"prism {version}\n"
 
 
-def test_an_unknown_command_is_answered_with_the_nearest(tmp_path):
+def test_an_unknown_command_is_answered_with_the_nearest():
     output, errors = run("tokeniser", status=2)
     assert errors == "prism: unknown command 'tokeniser'; did you mean 'tokenizer'? (see prism --help)\n"
     _, errors = run("tokenizer", "trian", status=2)

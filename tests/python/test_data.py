@@ -138,7 +138,7 @@ def test_damaged_parquet_is_refused_by_name_or_read_without_a_difference(texts, 
     assert refused > 45  # pages are most of the file, and each has a checksum
 
 
-def test_source_folders_give_one_document_a_file(tmp_path):
+def test_source_folders_give_one_document_a_file():
     package = pathlib.Path(json.__file__).parent
     files = sorted((p for p in package.rglob("*.py") if p.stat().st_size), key=lambda p: p.relative_to(package).as_posix())
     assert documents_of(package, "extension=.py") == [p.read_bytes().decode() for p in files]

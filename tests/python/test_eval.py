@@ -13,7 +13,6 @@ from program import run  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
 DOCUMENTS = ["import torch\nfor parameter in model:\n    print(parameter)\n" * 12, "é🎉 short\n", "class Tokenizer:\n" * 9]
-CONTEXT = 64
 
 
 @pytest.fixture(scope="module")

@@ -158,7 +158,7 @@ def test_a_head_written_beside_tied_weights_must_be_the_embedding(tmp_path, toke
     assert "tied" in tool("logits", folder, tokens[1], tmp_path / "none", status=2)
 
 
-def test_other_architectures_are_refused_by_name(tmp_path, tokenizer_file, tokens):
+def test_other_architectures_are_refused_by_name(tmp_path, tokens):
     config = transformers.LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2)
     transformers.LlamaForCausalLM(config).save_pretrained(tmp_path / "hf")
     assert '"llama"' in tool("logits", tmp_path / "hf", tokens[1], tmp_path / "none", status=2)

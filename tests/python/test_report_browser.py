@@ -260,7 +260,7 @@ def test_smoothing_calms_the_training_loss_and_leaves_the_rest(browser):
     assert roughness(browser) == rough
 
 
-def test_the_sweep_shows_diverged_runs_and_the_whole_range(browser, sample):
+def test_the_sweep_shows_diverged_runs_and_the_whole_range(browser):
     assert "diverged" in drawing(browser, "sweep")
     near = [float(t) for t in y_ticks(browser, "sweep") if t.replace(".", "").isdigit()]
     press(browser, "#sweep [data-value=all]")
