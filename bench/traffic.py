@@ -8,6 +8,7 @@ the columns, and the table shows those of the whole model.
 """
 
 import argparse
+from typing import Any
 
 import prism_optim
 import torch
@@ -30,7 +31,7 @@ RULES = {
 class SilentGroup(dist.ProcessGroup):
     """A process group that delivers zeros."""
 
-    group_name = "silent"
+    group_name: Any = "silent"
 
     def __init__(self, rank, size):
         super().__init__(rank, size)

@@ -71,6 +71,7 @@ TORCH_CASES = [
 ]
 
 every_class = pytest.mark.parametrize("case", CASES, ids=str)
+some_classes = pytest.mark.parametrize("case", [c for c in CASES if str(c) in ("Prism", "AdamW", "Shampoo")], ids=str)
 torch_too = pytest.mark.parametrize("case", CASES + TORCH_CASES, ids=str)
 
 
