@@ -68,8 +68,8 @@ json settings_of(const io::Config& config) {
 // device or there is no GPU.
 std::vector<std::string> gpus(const io::Config& config) {
   const auto device = config.string("run.device");
-  if ((device != "auto" && device != "cuda") || !at::globalContext().hasCUDA()) return {};
-  const auto count = static_cast<size_t>(at::detail::getCUDAHooks().deviceCount());
+  if ((device != "auto" && device != "cuda") || !at::Context::hasCUDA()) return {};
+  const auto count = static_cast<size_t>(at::detail::getCUDAHooks().getNumGPUs());
   std::vector<std::string> names;
   if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES"); visible != nullptr) names = io::split(visible, ',');
   for (size_t i = names.size(); i < count; ++i) names.push_back(std::to_string(i));

@@ -77,7 +77,8 @@ class Planner {
                   .C1 = kA,
                   .high = Z_});
     }
-    const auto [p, q, rho1, rho0] = CompletedSquare(c);
+    const CompletedSquare square(c);
+    const double p = square.p, q = square.q, rho1 = square.rho1, rho0 = square.rho0;  // bindings cannot be captured
     const Values s = map(a_, [&](size_t i) { return a_[i] * (a_[i] + p) + q; });
     const double s_scale = scale_for(s);
     add({.X = kA,

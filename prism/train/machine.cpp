@@ -70,7 +70,7 @@ int64_t memory_bytes() {
 }
 
 at::Device device_of(const std::string& name, const std::string& who) {
-  const bool cuda = at::globalContext().hasCUDA();
+  const bool cuda = at::Context::hasCUDA();
   if (name == "auto") return cuda ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
   if (name == "cpu") return at::kCPU;
   int64_t index = -1;
@@ -80,7 +80,7 @@ at::Device device_of(const std::string& name, const std::string& who) {
     index = std::stoll(name.substr(5));
   }
   if (index < 0) throw Error(fmt::format("{}: expected auto, cpu, cuda or cuda:N, got \"{}\"", who, name));
-  const int64_t devices = cuda ? static_cast<int64_t>(at::detail::getCUDAHooks().deviceCount()) : 0;
+  const int64_t devices = cuda ? at::detail::getCUDAHooks().getNumGPUs() : 0;
   if (index >= devices) {
     throw Error(fmt::format("{}: no device \"{}\": torch {} finds {}; use cpu", who, name, TORCH_VERSION,
                             io::counted(devices, "CUDA device")));
