@@ -219,7 +219,7 @@ void add_run_keys(std::vector<ConfigKey>& keys) {
                      .at_least(1));
   keys.push_back(
       ConfigKey::string("run.out", nullptr, "Folder of the run.").must("not empty", [](const nlohmann::json& value) {
-        return value != "";
+        return !value.get_ref<const std::string&>().empty();
       }));
   keys.push_back(ConfigKey::strings("compare.optimizers", nlohmann::json::array(),
                                     "Names to compare: optimizers, or names defined by [compare.override.NAME]."));

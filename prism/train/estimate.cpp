@@ -38,7 +38,8 @@ double step_work(const model::ModelConfig& model, double tokens, double context)
 double activation_bytes(const io::Config& config, const model::ModelConfig& model, at::Device device,
                         int64_t processes) {
   const auto passes = std::max(config.integer("train.accumulate"), processes);
-  const auto tokens = static_cast<double>(config.integer("train.batch") / passes * config.integer("train.context"));
+  const int64_t sequences = config.integer("train.batch") / passes;
+  const auto tokens = static_cast<double>(sequences * config.integer("train.context"));
   const double product = device.is_cpu() ? 4 : 2;  // bytes of a number in float32 or bfloat16
   const auto width = static_cast<double>(model.width), mlp = static_cast<double>(model.mlp),
              heads = static_cast<double>((2 * model.heads + 2 * model.kv_heads) * model.head_dim);

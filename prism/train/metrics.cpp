@@ -46,14 +46,15 @@ std::string csv_line(const json& line) {
 
 }  // namespace
 
-json to_json(StepRecord record) {
-  for (auto& [type, norms] : record.norms) {
+json to_json(const StepRecord& record) {
+  StepRecord line = record;
+  for (auto& [type, norms] : line.norms) {
     norms.G = rounded(norms.G), norms.W = rounded(norms.W);
     for (auto* norm : {&norms.M, &norms.D, &norms.O}) {
       if (*norm) *norm = rounded(**norm);
     }
   }
-  return io::to_json(record);
+  return io::to_json(line);
 }
 
 MetricsWriter::MetricsWriter(const RunFolder& folder, int64_t step, Files files)

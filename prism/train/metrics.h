@@ -12,7 +12,7 @@
 
 namespace prism::train {
 
-nlohmann::json to_json(StepRecord record);  // a line of metrics.jsonl
+nlohmann::json to_json(const StepRecord& record);  // a line of metrics.jsonl
 std::vector<SpectraLine> spectra_lines(int64_t step, const std::vector<MatrixSpectrum>& spectra);  // one per matrix
 
 // Writes metrics.jsonl, metrics.csv, spectra.jsonl and the TensorBoard file of a run folder, beginning with the step
