@@ -121,7 +121,7 @@ ssize_t write_some(int fd, const void* bytes, size_t size) {
   return plan().kind == Kind::Full && size > 1 && !halved.exchange(true) ? real(fd, bytes, size / 2) : -1;
 }
 
-constexpr time_t kBack = 2 * 24 * 3600;
+constexpr time_t kBack = time_t{2} * 24 * 3600;
 
 bool clock_is_back() { return plan().kind == Kind::Clock && is_due(); }
 
