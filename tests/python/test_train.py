@@ -282,7 +282,8 @@ def test_accumulation_changes_neither_the_batches_nor_the_loss(settings, whole, 
     numpy.testing.assert_allclose(ours[0]["grad_norm"], theirs[0]["grad_norm"], rtol=1e-4)
 
 
-OPTIMIZERS = "prism muon tikhonovmuon adamw adam adagrad rmsprop ssd rmsspectral adaspectral shampoo soap".split()
+CONFIGURATION = (ROOT / "docs/configuration.md").read_text()
+OPTIMIZERS = re.findall(r'"(\w+)"', re.findall(r"^\| `optimizer.name` \| one of (.*?) \|", CONFIGURATION, re.MULTILINE)[0])
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -295,7 +296,7 @@ def test_every_optimizer_trains(settings, tmp_path, name):
 
 def test_the_reference_of_the_configuration_is_the_one_the_program_prints():
     output, _ = run("train", "--list-keys")
-    assert (ROOT / "docs/configuration.md").read_text() == output, "run: prism train --list-keys > docs/configuration.md"
+    assert CONFIGURATION == output, "run: prism train --list-keys > docs/configuration.md"
 
 
 def test_the_ten_lines_of_the_documents_work_as_they_stand(tmp_path):
