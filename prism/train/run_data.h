@@ -22,7 +22,7 @@ struct MatrixNorms {
   std::optional<double> O = {};          // update before scale rule and rate; none if the rate is 0
 };
 
-// One line of metrics.jsonl. Interruptions of the run change only the last two lines, the timings.
+// One line of metrics.jsonl. Interruptions of the run change only the timings at the end.
 struct StepRecord {
   int64_t step = 0;    // of the optimizer, counted from 1
   int64_t tokens = 0;  // trained on so far
