@@ -125,7 +125,9 @@ TEST(Ownership, BalancesTheMatricesOfRealModels) {
 }
 
 TEST(Ownership, CountsTheSidesThatARuleUses) {
-  const auto sides = [](const Options& options, std::vector<int64_t> shape) { return options.gram_sides(shape); };
+  const auto sides = [](const Options& options, const std::vector<int64_t>& shape) {
+    return options.gram_sides(shape);
+  };
   using Sides = std::vector<int64_t>;
   PrismOptions recommended;
   recommended.use_mixed_defaults();

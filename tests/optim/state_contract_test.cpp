@@ -177,7 +177,8 @@ TEST_P(Contract, WeightsWrittenSinceTheLastStepReplaceTheirMasters) {
   optimizer->step();
   const auto after = state_of(*optimizer);
   for (size_t i = 0; i < parameters.size(); ++i) {
-    const auto& [name, tensor] = parameters[i];
+    const std::string& name = parameters[i].first;
+    const Tensor& tensor = parameters[i].second;
     EXPECT_TRUE(torch::equal(tensor, loaded[i])) << name;
     const auto master = [&](const std::map<std::string, Tensor>& state) {
       return state.at("state." + name + ".master").view(tensor.sizes());

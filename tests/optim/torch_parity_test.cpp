@@ -114,8 +114,8 @@ TEST(HostStep, IsAsAccurateAsThePlainStep) {
       const auto fused = five_steps(*options, type, type, on_host);
       const auto plain = five_steps(*options, type, type, step_bucket);
       for (const auto& [key, expected] : exact) {
-        const auto error = [&](const Tensor& x) {
-          return (x.to(torch::kFloat64) - expected).abs().max().item<double>();
+        const auto error = [&truth = expected](const Tensor& x) {
+          return (x.to(torch::kFloat64) - truth).abs().max().item<double>();
         };
         const double rounding = type == torch::kFloat64 ? 1e-14 : 1e-6;
         EXPECT_LE(error(fused.at(key)), 2 * error(plain.at(key)) + rounding)
@@ -167,7 +167,7 @@ TEST(HostStep, WithoutMemoryAdamsStepIsExactlyTheRate) {
 }
 
 TEST(HostStep, LeavesWhatItCannotDoToThePlainStep) {
-  const auto taken = [](const std::string& name, const Json& json, Tensor W, const Tensor& G) {
+  const auto taken = [](const std::string& name, const Json& json, const Tensor& W, const Tensor& G) {
     const auto options = make_options(name, json);
     auto buckets = make_buckets(*options, {W}, {"W"});
     const Tensor before = W.clone();
