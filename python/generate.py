@@ -81,7 +81,7 @@ MIXED = '''
 class Mixed(RoutedOptimizer):
     """One optimizer for a whole model: hidden matrices go to PRISM; embeddings, heads, norms and biases go to AdamW.
 
-    Its defaults are the recommended setting: PRISM with the averaged covariance of the inputs, lightly damped. For the update as published, give
+    Its defaults are the recommended setting: PRISM with the averaged covariance of the inputs' noise, lightly damped. For the update as published, give
     `covariance="instant", gamma=1, side="right", coefficients="jordan"`.
     `print(optimizer.routing())` shows the optimizer of each parameter. For any other combination, create groups with `param_groups`.
 

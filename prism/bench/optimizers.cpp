@@ -30,12 +30,11 @@ Json recommended() {
   return values;
 }
 
-// Returns the same with the side "whitened", whose roots are computed every few steps.
-constexpr int64_t kWhitenedEvery = 16;
-Json whitened() {
+// Returns the same with the Gram matrices of the inputs for wide matrices, too.
+Json on_the_side_of_the_inputs() {
   Json values = recommended();
-  values["side"] = "whitened";
-  values["root_every"] = kWhitenedEvery;
+  values["side"] = "inputs";
+  values.erase("root_every");
   return values;
 }
 
@@ -51,8 +50,9 @@ std::vector<Entrant> make_entrants() {
        /*rest=*/false,
        /*usual=*/true,
        /*cycle=*/8},
-      {"prism_recommended", "prism", recommended()},
-      {"prism_whitened", "prism", whitened(), /*rest=*/false, /*usual=*/false, /*cycle=*/kWhitenedEvery},
+      {"prism_recommended", "prism", recommended(), /*rest=*/false, /*usual=*/true,
+       /*cycle=*/recommended().at("root_every").get<int64_t>()},
+      {"prism_inputs", "prism", on_the_side_of_the_inputs(), /*rest=*/false, /*usual=*/false},
       {"muon", "muon"},
       {"muon_minimax9", "muon", minimax9},
       {"tikhonovmuon_minimax9", "tikhonovmuon", minimax9},

@@ -64,19 +64,9 @@ std::vector<Kernel> iteration_kernels(const cuda::SpectralRule& rule, const Size
   return kernels;
 }
 
-}  // namespace
-
-std::optional<Peak> peak_of(const std::string& device_name) {
-  if (device_name.find("H200") != std::string::npos) return Peak{790e12, 4.3e12};
-  return std::nullopt;
-}
-
-std::optional<std::vector<Kernel>> step_kernels(const Options& options, const std::vector<Shape>& shapes) {
-  const auto description = options.kernel_rule();
-  const auto* spectral = description ? std::get_if<SpectralKernel>(description.get()) : nullptr;
-  if (spectral == nullptr || spectral->side == Side::Whitened) return std::nullopt;
-  const cuda::SpectralRule& rule = spectral->rule;
-  const Sizes sizes = sizes_of(shapes, spectral->side);
+std::vector<Kernel> kernels_of(const SpectralKernel& kernel, const std::vector<Shape>& shapes) {
+  const cuda::SpectralRule& rule = kernel.rule;
+  const Sizes sizes = sizes_of(shapes, kernel.side);
   const bool stacked = rule.noisy && !rule.averaged;  // DᵀD is formed together with TᵀT
   const double operands = rule.noisy ? 2 : 1;         // T and D
   const double gram_terms = stacked ? 2 : 1;
@@ -104,6 +94,52 @@ std::optional<std::vector<Kernel>> step_kernels(const Options& options, const st
   return kernels;
 }
 
+// The work of a step on matrices that all have the same kernels.
+Work work_of(const SpectralKernel& kernel, const std::vector<Shape>& shapes) {
+  const Sizes sizes = sizes_of(shapes, kernel.side);
+  Work work{0, 5 * kFloatBytes * sizes.mn};
+  for (const auto& part : kernels_of(kernel, shapes)) {
+    if (part.kind != Kernel::Kind::Mean) {
+      work.flop += part.work.flop;
+      continue;
+    }
+    const double refreshes = 1.0 / static_cast<double>(kernel.rule.covariance_every);  // in a step, on average
+    work.flop += refreshes * part.work.flop;
+    work.bytes += (1 + refreshes) * kFloatBytes * sizes.nn;
+  }
+  return work;
+}
+
+// The work of whitened matrices: the covariance and its root on the right side, X = T Ĉ^(−1/2), and a step without noise
+// on the left side.
+Work whitened_work(const SpectralKernel& kernel, const std::vector<Shape>& shapes) {
+  SpectralKernel left = kernel;
+  left.side = Side::Left;
+  left.rule.noisy = left.rule.averaged = false;
+  Work work = work_of(left, shapes);
+  const Sizes right = sizes_of(shapes, Side::Right);
+  const double refreshes = 1.0 / static_cast<double>(kernel.rule.covariance_every),
+               roots = 1.0 / static_cast<double>(kernel.rule.root_every);
+  work.flop += (refreshes + 2) * right.mnn;  // DᵀD and X
+  for (const auto& product : iteration_kernels(kernel.rule, right)) work.flop += roots * product.work.flop;
+  work.bytes += (1 + refreshes + 1 + roots) * kFloatBytes * right.nn;  // Ĉ and its root are read, and written if due
+  return work;
+}
+
+}  // namespace
+
+std::optional<Peak> peak_of(const std::string& device_name) {
+  if (device_name.find("H200") != std::string::npos) return Peak{790e12, 4.3e12};
+  return std::nullopt;
+}
+
+std::optional<std::vector<Kernel>> step_kernels(const Options& options, const std::vector<Shape>& shapes) {
+  const auto description = options.kernel_rule();
+  const auto* spectral = description ? std::get_if<SpectralKernel>(description.get()) : nullptr;
+  if (spectral == nullptr || spectral->side == Side::Whitened) return std::nullopt;
+  return kernels_of(*spectral, shapes);
+}
+
 std::optional<Work> step_work(const Options& options, const std::vector<Shape>& shapes) {
   const auto description = options.kernel_rule();
   const auto* elementwise = description ? std::get_if<ElementwiseKernel>(description.get()) : nullptr;
@@ -112,21 +148,15 @@ std::optional<Work> step_work(const Options& options, const std::vector<Shape>& 
     for (const auto& shape : shapes) elements += std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>());
     return Work{0, 7 * kFloatBytes * elements};
   }
-  const auto kernels = step_kernels(options, shapes);
-  if (!kernels) return std::nullopt;
-  const auto& spectral = std::get<SpectralKernel>(*description);
-  const Sizes sizes = sizes_of(shapes, spectral.side);
-  Work work{0, 5 * kFloatBytes * sizes.mn};
-  for (const auto& kernel : *kernels) {
-    if (kernel.kind != Kernel::Kind::Mean) {
-      work.flop += kernel.work.flop;
-      continue;
-    }
-    const double refreshes = 1.0 / static_cast<double>(spectral.rule.covariance_every);  // in a step, on average
-    work.flop += refreshes * kernel.work.flop;
-    work.bytes += (1 + refreshes) * kFloatBytes * sizes.nn;
+  const auto* spectral = description ? std::get_if<SpectralKernel>(description.get()) : nullptr;
+  if (spectral == nullptr) return std::nullopt;
+  std::vector<Shape> whitened, others;
+  for (const auto& shape : shapes) {
+    const bool is_whitened = resolved_side(spectral->side, shape.at(0), shape.at(1)) == Side::Whitened;
+    (is_whitened ? whitened : others).push_back(shape);
   }
-  return work;
+  const Work a = work_of(*spectral, others), b = whitened_work(*spectral, whitened);
+  return Work{a.flop + b.flop, a.bytes + b.bytes};
 }
 
 }  // namespace prism::bench

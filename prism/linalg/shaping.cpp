@@ -120,7 +120,7 @@ Side resolved_side(Side side, int64_t m, int64_t n) {
     case Side::Inputs:
       return n <= 4 * m ? Side::Right : Side::Left;
     case Side::Whitened:
-      return m >= n ? Side::Right : Side::Whitened;
+      return n > 4 * m ? Side::Left : n > m ? Side::Whitened : Side::Right;
     default:
       return side;
   }

@@ -12,7 +12,8 @@ namespace prism {
 //   Inputs       right, but left if n > 4m, where an n × n matrix would cost far more than the momentum itself
 //   Balanced     the shorter side. For a wide matrix, n > m, γ is multiplied by √(m/n), so that noise of equal strength
 //                in all directions is damped as on the right side, where it is spread over n directions instead of m
-//   Whitened     right, but a wide matrix is shaped on its short side, in coordinates in which the noise is white
+//   Whitened     as Inputs, but a matrix with m < n ≤ 4m is shaped on its short side, in coordinates in which the noise is
+//                white
 enum class Side { Short, Left, Right, Both, Long, Inputs, Balanced, Whitened };
 
 struct ShapingOptions {
@@ -50,7 +51,7 @@ Covariance whitening_root(const Covariance& covariance, const PolarOptions& opti
 // The momentum in coordinates in which the noise is white: X = T Ĉ^(−1/2).
 Tensor whitened(const Tensor& T, const Covariance& root);
 
-// Side `Whitened`, for wide matrices:
+// Side `Whitened`, for matrices wider than high:
 //   O = (XXᵀ + γ²I)^(−1/2) X,  X = T Ĉ^(−1/2)
 // The singular values of X are signal-to-noise ratios, and each is damped to (1 + γ²/SNR²)^(−1/2), as on the right side
 // along the eigenvectors there. The two agree where noise dominates, O ≈ T (γ²Ĉ)^(−1/2), and for white noise. Here the
@@ -68,7 +69,7 @@ Tensor shape_tikhonov(const Tensor& T, double damping, const PolarOptions& optio
 Tensor shape_tikhonov_absolute(const Tensor& T, double lambda, const PolarOptions& options = {});
 
 // The side that Short, Long, Inputs, Balanced and Whitened stand for, and the factor of γ there: 1 except for Balanced.
-// Wide matrices keep Whitened.
+// For m < n ≤ 4m Whitened stays.
 Side resolved_side(Side side, int64_t m, int64_t n);
 double gamma_factor(Side side, int64_t m, int64_t n);
 

@@ -224,7 +224,7 @@ std::unique_ptr<KernelRule> shared_rule(const Options& options, const Bucket& bu
   const auto shape = whole_shape(options, bucket);
   if (spectral == nullptr || c10::multiply_integers(shape) == 0) return nullptr;
   const auto form = form_of(spectral->rule, spectral->side, shape[shape.size() - 2], shape.back());
-  if (!form || form->whitened) return nullptr;
+  if (!form) return nullptr;
   // Of stacked matrices each process must have a part of every one.
   for (size_t d = 0; d + 2 < shape.size(); ++d) {
     if (bucket.layout->is_cut(d)) return nullptr;
@@ -240,6 +240,7 @@ cuda::MatrixStack empty_stack(const SpectralKernel& kernel, const std::vector<in
           .n = n,
           .left = form->left,
           .stacked = form->stacked,
+          .whitened = form->whitened,
           .gamma_scale = gamma_factor(kernel.side, m, n),
           .scale = scale_factor(kernel.scale, shape)};
 }
@@ -356,7 +357,8 @@ Tensor SharedCudaStep::shape(const Operands& whole, const State& state, const st
   const Tensor gamma = work.gamma.defined() ? work.gamma.index_select(0, chosen) : Tensor();
   const Tensor U = at::zeros(whole.T.sizes(), whole.T.options().dtype(at::kFloat));
   cuda::MatrixStack stack = work.whole_stack();
-  const int64_t count = static_cast<int64_t>(owned.size()) * work.matrices, k = stack.left ? work.m() : work.n();
+  const int64_t count = static_cast<int64_t>(owned.size()) * work.matrices;
+  const int64_t k = form_of(rule, side, work.m(), work.n())->covariance_side(work.m(), work.n());
   for (int64_t i = 0; i < count; ++i) {
     stack.G.push_back(nullptr);
     stack.M.push_back(nullptr);
@@ -365,6 +367,9 @@ Tensor SharedCudaStep::shape(const Operands& whole, const State& state, const st
     if (!state["covariance"].defined()) continue;
     stack.C.push_back(floats(state["covariance"], i * k * k));
     stack.C_scale.push_back(floats(state["covariance_scale"], i));
+    if (!state["root"].defined()) continue;
+    stack.root.push_back(floats(state["root"], i * k * k));
+    stack.root_scale.push_back(floats(state["root_scale"], i));
   }
   work.add_scalars(stack, state["step"], gamma);
   const Tensor T = whole.T.contiguous(), D = whole.D.defined() ? whole.D.contiguous() : whole.D;

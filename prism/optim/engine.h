@@ -115,7 +115,7 @@ class Engine {
   struct PlanLine {
     std::string name;
     std::vector<int64_t> shape;  // of the whole
-    std::vector<int64_t> sides;  // of the Gram matrices that shaping it forms
+    std::vector<GramSide> sides;  // of the Gram matrices that shaping it forms
     const Layout* layout;        // null: every process shapes the matrices that it holds
     int64_t owner;               // −1 without a layout
     double cost;                 // of shaping it

@@ -79,8 +79,8 @@ void Option::set(Options& options, const Json& value) const {
   options.set_.push_back(name);
 }
 
-std::vector<int64_t> Options::gram_sides(at::IntArrayRef shape) const {
-  return {std::min(shape[shape.size() - 2], shape.back())};
+std::vector<GramSide> Options::gram_sides(at::IntArrayRef shape) const {
+  return {{std::min(shape[shape.size() - 2], shape.back())}};
 }
 
 Operands Options::operands(const Tensor& G, State& /*state*/) const { return {G}; }

@@ -11,6 +11,7 @@
 
 #include "prism/linalg/diagnostics.h"
 #include "prism/optim/option_types.h"
+#include "prism/optim/ownership.h"
 #include "prism/optim/state.h"
 
 namespace prism {
@@ -92,9 +93,9 @@ class Options : public torch::optim::OptimizerOptions {
   // The number of tensors in `operands`, at most.
   virtual int64_t operand_count() const { return 1; }
 
-  // The sides of the Gram matrices that `direction` forms for a matrix (…, m, n), which make its cost (ownership.h): the
-  // short one unless a rule says otherwise.
-  virtual std::vector<int64_t> gram_sides(at::IntArrayRef shape) const;
+  // The sides of the Gram matrices that `direction` forms for a matrix (…, m, n), which determine its cost: the short one
+  // unless a rule says otherwise.
+  virtual std::vector<GramSide> gram_sides(at::IntArrayRef shape) const;
 
   // Marks the parameters of a bucket whose weights the next step leaves unchanged, without decay, while it advances
   // their state: booleans (B). Undefined: none.

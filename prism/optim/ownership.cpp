@@ -23,13 +23,13 @@ std::vector<int64_t> assign(const std::vector<Job>& jobs, std::vector<double>& l
   return owners;
 }
 
-double shaping_cost(at::IntArrayRef shape, int64_t bytes_per_element, at::IntArrayRef sides) {
+double shaping_cost(at::IntArrayRef shape, int64_t bytes_per_element, const std::vector<GramSide>& sides) {
   const auto elements = static_cast<double>(c10::multiply_integers(shape));
   if (elements == 0) return 0;
   const auto m = static_cast<double>(shape[shape.size() - 2]), n = static_cast<double>(shape.back());
-  const auto products = [&](double k) { return 17 * k * k * k + 4 * k * m * n; };
-  double each = sides.empty() ? products(std::min(m, n)) : 0;
-  for (const int64_t side : sides) each += products(static_cast<double>(side));
+  const auto products = [&](double k, double every) { return 17 * k * k * k / every + 4 * k * m * n; };
+  double each = sides.empty() ? products(std::min(m, n), 1) : 0;
+  for (const auto& [side, every] : sides) each += products(static_cast<double>(side), static_cast<double>(every));
   return elements / (m * n) * each + kPerByte * static_cast<double>(bytes_per_element) * elements;
 }
 

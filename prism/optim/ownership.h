@@ -21,10 +21,18 @@ struct Job {
 // jobs. Returns the rank of each job.
 std::vector<int64_t> assign(const std::vector<Job>& jobs, std::vector<double>& loads);
 
-// The cost of shaping matrices (…, m, n), in multiplications: 17k³ + 4kmn for each side k of `sides`, and kPerByte for
-// each byte that the exchange moves. `sides` are those of the Gram matrices (Options::gram_sides); none: the short side s,
-// which gives (17 + 4α)s³ with the aspect α = max(m, n)/min(m, n).
+// The side k of a Gram matrix that shaping forms at each step, and the number of steps between two iterations on it.
+struct GramSide {
+  int64_t side;
+  int64_t every = 1;
+
+  bool operator==(const GramSide&) const = default;
+};
+
+// The cost of shaping matrices (…, m, n), in multiplications: 17k³/every + 4kmn for each of `sides` (Options::gram_sides),
+// and kPerByte for each byte that the exchange moves. Without `sides`: the short side s, which gives (17 + 4α)s³ with the
+// aspect α = max(m, n)/min(m, n).
 inline constexpr double kPerByte = 100;
-double shaping_cost(at::IntArrayRef shape, int64_t bytes_per_element, at::IntArrayRef sides = {});
+double shaping_cost(at::IntArrayRef shape, int64_t bytes_per_element, const std::vector<GramSide>& sides = {});
 
 }  // namespace prism

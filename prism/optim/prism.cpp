@@ -187,14 +187,14 @@ Tensor PrismOptions::direction(const Operands& operands, State& state) const {
   return finished(shaped(operands, prism, *this), prism, rule());
 }
 
-std::vector<int64_t> PrismOptions::gram_sides(at::IntArrayRef shape) const {
+std::vector<GramSide> PrismOptions::gram_sides(at::IntArrayRef shape) const {
   if (gamma() == 0) return Options::gram_sides(shape);
   const int64_t m = shape[shape.size() - 2], n = shape.back();
-  if (resolved_side(side(), m, n) == Side::Whitened) return {m, n};
-  std::vector<int64_t> sides;
+  if (resolved_side(side(), m, n) == Side::Whitened) return {{m}, {n, root_every()}};
+  std::vector<GramSide> sides;
   for (const auto& side : sides_of(*this, shape)) {
     const auto [own, other] = side.transposed ? std::pair(m, n) : std::pair(n, m);
-    sides.push_back(covariance() == CovarianceKind::Instant ? std::min(own, 2 * other) : own);  // of [T; γD] if smaller
+    sides.push_back({covariance() == CovarianceKind::Instant ? std::min(own, 2 * other) : own});  // of [T; γD] if smaller
   }
   return sides;
 }
@@ -239,8 +239,9 @@ std::unique_ptr<KernelRule> PrismOptions::kernel_rule() const {
 void PrismOptions::use_mixed_defaults() {
   if (!is_set("lr")) lr(0.005);
   if (!is_set("gamma")) gamma(0.17);
-  if (!is_set("side")) side(Side::Inputs);
   if (!is_set("covariance") && solver() != Solver::Stacked) covariance(CovarianceKind::Ema);
+  if (!is_set("side")) side(covariance() == CovarianceKind::Ema ? Side::Whitened : Side::Inputs);
+  if (!is_set("root_every") && side() == Side::Whitened) root_every(16);
   if (!is_set("coefficients")) coefficients("minimax9");
   if (!is_set("normalize")) normalize(Normalize::Rows);
 }

@@ -23,8 +23,8 @@ class PrismOptions : public MomentumOptions<PrismOptions> {
   PRISM_OPTION(
       Side, side, Side::Short, kAny,
       "side of the Gram matrix; short and long: by the shape; inputs: right, or left if more than 4 times as "
-      "wide as high; balanced: short, with a smaller γ for wide matrices; whitened: right, or short for wide matrices, "
-      "in coordinates in which the noise is white");
+      "wide as high; balanced: short, with a smaller γ for wide matrices; whitened: as inputs, but wide "
+      "matrices are shaped on their short side, in coordinates in which the noise is white");
   PRISM_OPTION(
       CovarianceKind, covariance, CovarianceKind::Instant, kAny,
       "instant: of this step; ema: a dense average; sketch: its top eigenpairs; subspace: the same, tracked by "
@@ -40,7 +40,7 @@ class PrismOptions : public MomentumOptions<PrismOptions> {
   Operands operands(const Tensor& G, State& state) const override;
   Tensor direction(const Operands& operands, State& state) const override;
   int64_t operand_count() const override { return gamma() > 0 || covariance() != CovarianceKind::Instant ? 2 : 1; }
-  std::vector<int64_t> gram_sides(at::IntArrayRef shape) const override;
+  std::vector<GramSide> gram_sides(at::IntArrayRef shape) const override;
   std::optional<Spectrum> spectrum(const Tensor& G, const State& state) const override;
   std::unique_ptr<KernelRule> kernel_rule() const override;
   void check() const override;

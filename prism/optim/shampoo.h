@@ -22,8 +22,8 @@ class ShampooOptions : public MatrixOptions<ShampooOptions> {
   std::string name() const override { return "shampoo"; }
   std::vector<Field> fields(at::IntArrayRef shape) const override;
   Tensor direction(const Operands& operands, State& state) const override;
-  std::vector<int64_t> gram_sides(at::IntArrayRef shape) const override {
-    return {shape[shape.size() - 2], shape.back()};
+  std::vector<GramSide> gram_sides(at::IntArrayRef shape) const override {
+    return {{shape[shape.size() - 2]}, {shape.back()}};
   }
   void check() const override;
 };

@@ -30,8 +30,8 @@ class SOAPOptions : public MatrixOptions<SOAPOptions> {
   std::vector<Field> fields(at::IntArrayRef shape) const override;
   Operands operands(const Tensor& G, State& state) const override;
   Tensor direction(const Operands& operands, State& state) const override;
-  std::vector<int64_t> gram_sides(at::IntArrayRef shape) const override {
-    return {shape[shape.size() - 2], shape.back()};
+  std::vector<GramSide> gram_sides(at::IntArrayRef shape) const override {
+    return {{shape[shape.size() - 2]}, {shape.back()}};
   }
   Tensor rests(const State& state) const override { return state["step"].eq(0); }
 };

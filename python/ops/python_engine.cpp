@@ -230,7 +230,9 @@ std::string PythonEngine::plan() const {
   for (const auto& line : lines) {
     const bool is_shared = line.layout != nullptr;
     const auto* path = !is_shared ? "whole here" : line.layout->is_replicated() ? "from its owner" : "to its owner";
-    rows.push_back({line.name, c10::Join(" × ", line.shape), c10::Join(", ", line.sides), path,
+    std::vector<int64_t> sides;
+    for (const auto& gram : line.sides) sides.push_back(gram.side);
+    rows.push_back({line.name, c10::Join(" × ", line.shape), c10::Join(", ", sides), path,
                     is_shared ? std::to_string(line.owner) : "each", number(line.cost),
                     std::to_string(c10::sum_integers(line.bytes))});
     if (!is_shared) {

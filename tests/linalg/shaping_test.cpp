@@ -195,6 +195,8 @@ Covariance some_covariance(int64_t n) {
 
 TEST(Whitened, KeepsWideMatricesAndUsesTheRightSideOfOthers) {
   EXPECT_EQ(resolved_side(Side::Whitened, 3, 5), Side::Whitened);
+  EXPECT_EQ(resolved_side(Side::Whitened, 3, 12), Side::Whitened);
+  EXPECT_EQ(resolved_side(Side::Whitened, 3, 13), Side::Left) << "more than four times as wide as high";
   EXPECT_EQ(resolved_side(Side::Whitened, 5, 5), Side::Right);
   EXPECT_EQ(resolved_side(Side::Whitened, 5, 3), Side::Right);
 }

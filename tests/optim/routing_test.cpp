@@ -271,7 +271,8 @@ TEST(Mixed, HasTheRecommendedSettingUnlessOptionsAreSet) {
   const auto matrices = usual.group_options(0).to_json(), rest = usual.group_options(1).to_json();
   EXPECT_EQ(matrices["lr"], 0.005);
   EXPECT_EQ(matrices["gamma"], 0.17);
-  EXPECT_EQ(matrices["side"], "inputs");
+  EXPECT_EQ(matrices["side"], "whitened");
+  EXPECT_EQ(matrices["root_every"], 16);
   EXPECT_EQ(matrices["covariance"], "ema");
   EXPECT_EQ(matrices["coefficients"], "minimax9");
   EXPECT_EQ(matrices["normalize"], "rows");
@@ -288,6 +289,11 @@ TEST(Mixed, HasTheRecommendedSettingUnlessOptionsAreSet) {
   EXPECT_EQ(chosen.group_options(1).to_json()["lr"], 1e-3);
   Mixed exact(parameters, PrismOptions().solver(Solver::Exact), AdamWOptions());  // the polynomial is not the user's
   exact.group_options(0).check();
+  for (const auto kind : {CovarianceKind::Instant, CovarianceKind::Sketch}) {  // only averages can be whitened
+    Mixed other(parameters, PrismOptions().covariance(kind), AdamWOptions());
+    other.group_options(0).check();
+    EXPECT_EQ(other.group_options(0).to_json()["side"], "inputs");
+  }
 }
 
 TEST(Mixed, StepsAsTwoSeparateOptimizers) {

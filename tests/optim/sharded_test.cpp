@@ -128,20 +128,22 @@ TEST(Ownership, CountsTheSidesThatARuleUses) {
   const auto sides = [](const Options& options, const std::vector<int64_t>& shape) {
     return options.gram_sides(shape);
   };
-  using Sides = std::vector<int64_t>;
+  using Sides = std::vector<GramSide>;
   PrismOptions recommended;
   recommended.use_mixed_defaults();
-  EXPECT_EQ(sides(recommended, {8, 24}), (Sides{24}));  // the inputs, up to 4 times as long as the outputs
-  EXPECT_EQ(sides(recommended, {24, 8}), (Sides{8}));
-  EXPECT_EQ(sides(recommended, {8, 40}), (Sides{8}));
-  EXPECT_EQ(sides(PrismOptions(), {8, 24}), (Sides{8}));
-  EXPECT_EQ(sides(PrismOptions().side(Side::Right), {8, 24}), (Sides{16}));  // of the stack [T; γD]
-  EXPECT_EQ(sides(PrismOptions().side(Side::Both), {8, 12}), (Sides{8, 12}));
-  EXPECT_EQ(sides(recommended.gamma(0), {8, 24}), (Sides{8}));
-  EXPECT_EQ(sides(MuonOptions(), {5, 24, 8}), (Sides{8}));
-  EXPECT_EQ(sides(SOAPOptions(), {8, 24}), (Sides{8, 24}));
-  EXPECT_EQ(shaping_cost({8, 24}, 0, {24}), 17.0 * 24 * 24 * 24 + 4.0 * 24 * 8 * 24);
-  EXPECT_EQ(shaping_cost({8, 24}, 0, {8, 24}), shaping_cost({8, 24}, 0, {8}) + shaping_cost({8, 24}, 0, {24}));
+  EXPECT_EQ(sides(recommended, {8, 24}), (Sides{{8}, {24, 16}}));  // a root of the inputs every 16 steps
+  EXPECT_EQ(sides(recommended, {24, 8}), (Sides{{8}}));
+  EXPECT_EQ(sides(recommended, {8, 40}), (Sides{{8}}));  // more than 4 times as wide as high
+  EXPECT_EQ(sides(PrismOptions(), {8, 24}), (Sides{{8}}));
+  EXPECT_EQ(sides(PrismOptions().side(Side::Right), {8, 24}), (Sides{{16}}));  // of the stack [T; γD]
+  EXPECT_EQ(sides(PrismOptions().side(Side::Both), {8, 12}), (Sides{{8}, {12}}));
+  EXPECT_EQ(sides(recommended.gamma(0), {8, 24}), (Sides{{8}}));
+  EXPECT_EQ(sides(MuonOptions(), {5, 24, 8}), (Sides{{8}}));
+  EXPECT_EQ(sides(SOAPOptions(), {8, 24}), (Sides{{8}, {24}}));
+  const auto cost = [](const Sides& list) { return shaping_cost({8, 24}, 0, list); };
+  EXPECT_EQ(cost({{24}}), 17.0 * 24 * 24 * 24 + 4.0 * 24 * 8 * 24);
+  EXPECT_EQ(cost({{24, 16}}), 17.0 * 24 * 24 * 24 / 16 + 4.0 * 24 * 8 * 24);
+  EXPECT_EQ(cost({{8}, {24}}), cost({{8}}) + cost({{24}}));
 }
 
 TEST(Ownership, CountsProductsOfTheShortSideAndBytes) {

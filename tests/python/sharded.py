@@ -98,7 +98,8 @@ def nested(model):
 
 
 OPTIONS = {
-    "prism": {"matrices": "prism"},  # the recommended setting: an averaged covariance of the inputs
+    "prism": {"matrices": "prism"},  # the recommended setting: an averaged covariance of the inputs, wide matrices whitened
+    "inputs": {"matrices": "prism", "side": "inputs"},
     "instant": {"matrices": "prism", "covariance": "instant", "gamma": 1.0, "side": "right", "coefficients": "jordan", "normalize": "none"},
     "ema": {"matrices": "prism", "covariance": "ema", "side": "short"},
     "every": {"matrices": "prism", "covariance": "ema", "covariance_every": 3, "bias_correction": True},

@@ -37,7 +37,7 @@ def where(optimizer):
 def test_the_defaults_of_mixed_hold_its_learning_rate():
     assert prism_optim.Mixed(net(), lr=0.3).defaults["lr"] == 0.3
     assert prism_optim.Mixed(prism_optim.param_groups(net(), lr=0.2)).defaults["lr"] == 0.2
-    recommended = {"lr": 0.005, "gamma": 0.17, "side": "inputs", "covariance": "ema", "coefficients": "minimax9", "normalize": "rows"}
+    recommended = {"lr": 0.005, "gamma": 0.17, "side": "whitened", "root_every": 16, "covariance": "ema", "coefficients": "minimax9", "normalize": "rows"}
     assert recommended.items() <= prism_optim.Mixed(net()).param_groups[0].items()
     assert prism_optim.Mixed(net()).param_groups[1]["lr"] == 0.02
     published = {"lr": 0.02, "gamma": 1.0, "side": "short", "covariance": "instant", "coefficients": "jordan", "normalize": "none"}

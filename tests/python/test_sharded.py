@@ -166,8 +166,8 @@ def the_plan_is_the_same_everywhere_and_so_is_the_traffic(folder):
         plans = [None] * size
         dist.all_gather_object(plans, plan.replace(" (this one)", ""))
         assert len(set(plans)) == 1
-        side = 8 if options == "muon" else 24  # the recommended setting forms the Gram matrix of the inputs
-        assert any(line.split()[:5] == ["down.weight", "8", "×", "24", str(side)] for line in plan.splitlines())
+        sides = ["8", "to"] if options == "muon" else ["8,", "24"]  # the recommended setting also needs a root of the inputs' covariance
+        assert any(line.split()[:6] == ["down.weight", "8", "×", "24", *sides] for line in plan.splitlines())
         for parameter in model.parameters():
             parameter.grad = torch.ones_like(parameter)
         for _ in traffic:

@@ -13,8 +13,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
-ON_THE_GPU = ("prism", "instant", "ema", "every", "muon")  # rules with kernels
-GPU_BYTES = {"prism": 4, "instant": 4, "ema": 4, "every": 4, "muon": 2}  # of an element on its way to the owner
+ON_THE_GPU = ("prism", "inputs", "instant", "ema", "every", "muon")  # rules with kernels
+GPU_BYTES = {"prism": 4, "inputs": 4, "instant": 4, "ema": 4, "every": 4, "muon": 2}  # of an element on its way to the owner
 
 
 @pytest.mark.gpu
