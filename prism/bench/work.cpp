@@ -87,7 +87,7 @@ std::vector<Kernel> kernels_of(const SpectralKernel& kernel, const std::vector<S
     kernels.push_back({"squares", Kind::Elementwise, {0, kHalfBytes * sizes.nn / 2}});
     kernels.push_back({"rescale", Kind::Elementwise, {}});
   }
-  for (auto& kernel : iteration_kernels(rule, sizes)) kernels.push_back(std::move(kernel));
+  for (auto& product : iteration_kernels(rule, sizes)) kernels.push_back(std::move(product));
   kernels.push_back({"W ← … − lr·TQ",
                      Kind::Update,
                      {2 * sizes.mnn, (2 * kFloatBytes + kHalfBytes) * sizes.mn + kHalfBytes * sizes.nn}});
