@@ -10,23 +10,41 @@ namespace {
 
 using Kind = Kernel::Kind;
 
+constexpr const char* kNorms = "squares";  // the kernel between Gram matrices and iteration
+
 bool is_product(const std::string& name) {
   return name.find("product_kernel") != std::string::npos || name.find("portable_kernel") != std::string::npos;
 }
 
-// Returns the kernel of each of the `count` products of a chunk.
-std::vector<std::optional<size_t>> match_products(size_t count, const std::vector<Kernel>& kernels) {
+// The products of a chunk, and how many of them precede the norms, if the norms have kernels of their own.
+struct ChunkProducts {
+  std::vector<size_t> launches;
+  std::optional<size_t> before_norms = std::nullopt;
+};
+
+// Returns the kernel of each product of a chunk.
+std::vector<std::optional<size_t>> match_products(const ChunkProducts& products, const std::vector<Kernel>& kernels) {
   size_t iteration = 0, others = 0;
   for (const auto& kernel : kernels) {
     if (kernel.kind == Kind::Iteration) ++iteration;
     if (kernel.kind == Kind::Mean || kernel.kind == Kind::Gram || kernel.kind == Kind::Update) ++others;
   }
-  if (count < iteration + others || (count - iteration) % others != 0) return std::vector<std::optional<size_t>>(count);
-  const size_t each = (count - iteration) / others;
+  const size_t count = products.launches.size();
+  const std::vector<std::optional<size_t>> none(count);
+  if (others == 0 || count < iteration + others) return none;
+  // The launches of each product of the iteration, and of each other product.
+  size_t of_iteration = 1, of_others = (count - iteration) / others;
+  if (products.before_norms && iteration > 0) {
+    of_others = *products.before_norms / (others - 1);
+    if (count < others * of_others) return none;
+    of_iteration = (count - others * of_others) / iteration;
+    if (*products.before_norms != (others - 1) * of_others) return none;
+  }
+  if (count != iteration * of_iteration + others * of_others) return none;
   std::vector<std::optional<size_t>> result;
   for (size_t k = 0; k < kernels.size(); ++k) {
     if (kernels[k].kind == Kind::Elementwise || kernels[k].kind == Kind::Sequence) continue;
-    result.insert(result.end(), kernels[k].kind == Kind::Iteration ? 1 : each, k);
+    result.insert(result.end(), kernels[k].kind == Kind::Iteration ? of_iteration : of_others, k);
   }
   return result;
 }
@@ -77,19 +95,20 @@ std::vector<Kernel> as_launched(const std::vector<Kernel>& kernels, const std::v
 std::vector<std::optional<size_t>> match_launches(const std::vector<std::string>& names,
                                                   const std::vector<Kernel>& kernels) {
   std::vector<std::optional<size_t>> result(names.size());
-  std::vector<size_t> products;  // launches of the current chunk
+  ChunkProducts products;  // of the current chunk
   const auto end_chunk = [&] {
-    const auto matches = match_products(products.size(), kernels);
-    for (size_t i = 0; i < products.size(); ++i) result[products[i]] = matches[i];
-    products.clear();
+    const auto matches = match_products(products, kernels);
+    for (size_t i = 0; i < matches.size(); ++i) result[products.launches[i]] = matches[i];
+    products = {};
   };
   for (size_t i = 0; i < names.size(); ++i) {
     if (is_product(names[i])) {
-      products.push_back(i);
+      products.launches.push_back(i);
       continue;
     }
     result[i] = match_by_name(names[i], kernels);
     if (result[i] == 0U) end_chunk();  // the next chunk begins
+    if (result[i] && kernels[*result[i]].label == kNorms) products.before_norms = products.launches.size();
   }
   end_chunk();
   return result;

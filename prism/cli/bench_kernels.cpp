@@ -10,6 +10,7 @@
 #include "prism/cli/bench.h"
 #include "prism/cli/console.h"
 #include "prism/cli/options.h"
+#include "prism/cuda/device.h"
 #include "prism/io/error.h"
 #include "prism/report/text_table.h"
 #include "prism/train/machine.h"
@@ -22,6 +23,7 @@ constexpr size_t kMostOperators = 30;
 struct KernelsOptions : BenchOptions {
   std::string optimizer = "prism_minimax9";
   double library_s = 0;  // seconds of each of the library's products; 0: not measured
+  bool portable = false;
 };
 
 std::string roofline_table(const bench::Roofline& roofline, const std::optional<bench::Peak>& peak) {
@@ -90,11 +92,14 @@ nlohmann::json figures_of(const bench::Profile& profile) {
 int bench_kernels(const KernelsOptions& options) {
   const auto device = train::device_of(options.device, "--device");
   if (options.library_s > 0 && !device.is_cuda()) throw Error("--cublas: expected a CUDA device, got the CPU");
+  if (options.portable && !device.is_cuda()) throw Error("--portable: expected a CUDA device, got the CPU");
+  if (options.portable) cuda::use_portable_products();
   auto results = options.results(device);
   const auto& entrant = bench::entrant(options.optimizer);
   const auto name = bench::device_name(device);
   const auto peak = bench::peak_of(name);
-  fmt::print("{}, torch {}\none step of {}, gradients given, float32 weights\n", name, TORCH_VERSION, entrant.name);
+  fmt::print("{}, torch {}\none step of {}{}, gradients given, float32 weights\n", name, TORCH_VERSION, entrant.name,
+             options.portable ? " with the portable kernel" : "");
   for (const auto& model : options.models_for(device)) {
     const auto set = bench::shape_set(model);
     const auto& shapes = entrant.rest ? set.rest : set.matrices;
@@ -121,7 +126,8 @@ int bench_kernels(const KernelsOptions& options) {
       figures = figures_of(roofline, peak);
     }
     std::fflush(stdout);
-    if (results) results->merge({{"kernels", {{model, {{entrant.name, figures}}}}}});
+    const auto key = entrant.name + (options.portable ? "_portable" : "");
+    if (results) results->merge({{"kernels", {{model, {{key, figures}}}}}});
   }
   return 0;
 }
@@ -134,6 +140,8 @@ Action attach_bench_kernels(CLI::App& app) {
   add_device(app, options->device);
   add_real(app, "--cublas", options->library_s,
            "Also run each product in cuBLAS for this many\nseconds, to compare its rate with ours", 0, 60);
+  app.add_flag("--portable", options->portable,
+               "Multiply by the kernel that runs on every GPU since\ncompute capability 8.0");
   options->attach_json(app);
   return [options] { return bench_kernels(*options); };
 }

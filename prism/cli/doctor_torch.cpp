@@ -10,11 +10,13 @@
 
 #include <csignal>
 #include <fstream>
+#include <set>
 #include <thread>
 
 #include "prism/cli/child_process.h"
 #include "prism/cli/console.h"
 #include "prism/cli/doctor.h"
+#include "prism/cuda/device.h"
 #include "prism/io/error.h"
 #include "prism/train/machine.h"
 
@@ -137,13 +139,33 @@ std::string driver_devices() {
   return fmt::format("{}", fmt::join(models, ", "));
 }
 
+// Returns which kernels the optimizers take on these devices.
+std::string kernels_of(int devices) {
+  std::set<std::string> kinds;
+  for (int device = 0; device < devices; ++device) {
+    switch (cuda::product_kernel(device)) {
+      case cuda::ProductKernel::Hopper:
+        kinds.insert("kernels for compute capability 9.0");
+        break;
+      case cuda::ProductKernel::Portable:
+        kinds.insert("portable kernels");
+        break;
+      case cuda::ProductKernel::None:
+        kinds.insert("no kernels of ours, torch's operations instead");
+    }
+  }
+  return fmt::format("{}", fmt::join(kinds, ", "));
+}
+
 Finding check_cuda() {
   const std::string models = driver_devices();
   const bool has_backend = fs::exists(train::torch_libraries() / "libtorch_cuda.so");
   if (at::Context::hasCUDA()) {
     const int devices = at::detail::getCUDAHooks().getNumGPUs();
     return {Verdict::Ok, "CUDA",
-            fmt::format("{}{}{}", io::counted(devices, "device"), models.empty() ? "" : ": ", models), ""};
+            fmt::format("{}{}{}; {}", io::counted(devices, "device"), models.empty() ? "" : ": ", models,
+                        kernels_of(devices)),
+            ""};
   }
   if (!models.empty() && !has_backend) {
     return {Verdict::Warning, "CUDA", fmt::format("found {}, but this torch is built without CUDA", models),

@@ -1,17 +1,33 @@
 #include "prism/cuda/product.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <tuple>
 
+#include "prism/cuda/device.h"
+
 namespace prism::cuda {
+namespace {
+
+std::atomic<bool> only_portable = false;
+
+}  // namespace
 
 cudaError_t takes_hopper(int device, bool* answer) {
   int major = 0;
   const cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  *answer = major == 9;
+  *answer = major == 9 && !only_portable;
   return error;
 }
+
+ProductKernel product_kernel(int device) {
+  bool hopper = false;
+  if (!available(device) || takes_hopper(device, &hopper) != cudaSuccess) return ProductKernel::None;
+  return hopper ? ProductKernel::Hopper : ProductKernel::Portable;
+}
+
+void use_portable_products() { only_portable = true; }
 
 cudaError_t launch_products(const std::vector<Product>& products, const Pointers& pointers, const Rates& rates,
                             int device, cudaStream_t stream) {

@@ -56,6 +56,10 @@ const char* error_text(int /*error*/) { return "built without CUDA"; }
 
 std::string device_name(int /*device*/) { return ""; }
 
+ProductKernel product_kernel(int /*device*/) { return ProductKernel::None; }
+
+void use_portable_products() {}
+
 Graph::Graph(void* stream, const std::function<void()>& /*launches*/) : stream_(stream) {
   throw std::runtime_error("CUDA graphs: built without CUDA");
 }

@@ -73,6 +73,17 @@ TEST(Launches, ThatDoNotFitAreNotGuessed) {
   EXPECT_EQ(labels({"at::native::fill"}, kernels_of("prism_minimax9")), std::vector<std::string>{"?"});
 }
 
+TEST(Launches, OfThePortableKernelAreOneForEachStack) {
+  const auto kernels = kernels_of("prism_minimax9");  // four shapes, Gram matrices of two sides
+  const auto found = labels(chunk(4, 12 * 2 + 4), kernels);
+  EXPECT_EQ(found[6], "Gram");
+  EXPECT_EQ(found[9], "S = A² + pA + q, step 1");
+  EXPECT_EQ(found[10], "S = A² + pA + q, step 1");
+  EXPECT_EQ(found[32], "Q = QZ, step 3");
+  EXPECT_EQ(found[33], "W ← … − lr·TQ");
+  EXPECT_EQ(found.size(), 37U);
+}
+
 TEST(Launches, OfAllProductsOfTheIterationAreOneRow) {  // as on a Hopper GPU
   const std::vector<std::string> names = {"prism::cuda::measure_kernel<float>", "prism::cuda::factor_kernel",
                                           "prism::cuda::advance_kernel<float>", kProduct,

@@ -76,7 +76,9 @@ def peers(*arguments):
 
 def test_peers_are_measured_in_the_same_run():
     only = ["muon", "prism_optim_muon_minimax9", "torch_adamw_fused", "torch_adamw_fused_rest"]
-    assert names_of(peers("--model", "demo", "--device", "cpu", "--repeats", 1, "--only", *only)) == only
+    output = peers("--model", "demo", "--device", "cpu", "--repeats", 1, "--only", *only)
+    assert names_of(output) == only
+    assert re.match(r"peers: torch \d+\.\d+\S*, triton (\d\S*|not installed), dion ", output), output
 
 
 def test_on_the_cpu_the_rates_of_both_types_stand_beside_the_ratio(tmp_path):
@@ -136,6 +138,15 @@ def test_on_a_gpu_every_kernel_of_a_step_is_known(tmp_path, optimizer):
     assert {"measure", "factor", "advance", "Gram", "iteration", "W ← … − lr·TQ"} <= set(rows), output
     assert not [name for name in rows if "_kernel" in name and "count_kernel" not in name], output
     assert rows["Gram"]["tflops"] > 0 and rows["measure"]["gb_per_s"] > 0
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_the_portable_kernel_can_be_measured(tmp_path):
+    figures = tmp_path / "f.json"
+    output, _ = run("bench", "kernels", "--model", "22m", "--device", "cuda", "--portable", "--cublas", 0.1, "--json", figures)
+    rows = {row["kernel"]: row for row in json.loads(figures.read_text())["kernels"]["22m"]["prism_minimax9_portable"]}
+    assert not [name for name in rows if "_kernel" in name and "count_kernel" not in name], output
+    assert all(rows[name]["library_tflops"] > 0 for name in ("Gram", "Q = QZ, step 3", "W ← … − lr·TQ"))
 
 
 @pytest.mark.gpu
