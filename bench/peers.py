@@ -2,13 +2,16 @@
 
 `python bench/peers.py [optimizer] [options]` and `python bench/peers.py train [options]` take the options of `prism bench optimizer` and
 `prism bench train` (--help lists them). Those commands measure Prism, print the table, and ask this script for the peers:
-  optimizer   prism_optim from Python, torch's optimizers, and on a GPU Muon with a compiled Newton-Schulz iteration, `dion` and
-              `gram_newton_schulz`; eager and, on a GPU, replayed from a CUDA graph where the optimizer allows it
+  optimizer   prism_optim from Python, torch's optimizers, and on a GPU Muon with a compiled Newton-Schulz iteration, `dion` with and
+              without its own CUDA graph, and `gram_newton_schulz`, which compiles its iteration, with its kernels and with torch's
+              products; eager and, on a GPU, replayed from a CUDA graph where the optimizer allows it
   train       the same model in PyTorch (bench/twin.py), compiled on a GPU and eager elsewhere, with torch's fused AdamW and prism_optim
+It prints the versions of the peers first. A peer need not be installed: a folder on PYTHONPATH that holds its unpacked wheel will do.
 Compare numbers only within one run. PRISM= names the program to run instead of build/release/prism.
 """
 
 import importlib
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -18,7 +21,15 @@ import statistics
 import sys
 import time
 
+PACKAGES = ["torch", "triton", "dion", "gram-newton-schulz", "quack-kernels"]  # the last has the kernels of the one before
 SERVE = "--serve"  # the program talks to this script through the protocol in prism/bench/peers.h
+
+
+def version_of(package):
+    try:
+        return f"{package} {importlib.metadata.version(package)}"
+    except importlib.metadata.PackageNotFoundError:
+        return f"{package} not installed"
 
 
 def start_program():
@@ -33,6 +44,7 @@ def start_program():
     arguments = ["prism", "bench", kind, *options]
     if not {"-h", "--help"} & set(options):
         arguments += ["--peers", shlex.join([sys.executable, __file__, SERVE])]
+        print("peers:", ", ".join(map(version_of, PACKAGES)), flush=True)
     os.execv(program, arguments)
 
 
@@ -87,8 +99,17 @@ def dion_muon(params, **_):
     return importlib.import_module("dion").Muon(params, lr=0.02, use_triton=True)
 
 
+def dion_muon_graph(params, **_):
+    # Under its own CUDA graph. It is captured by the third of the steps that `measure` takes before it times any.
+    return importlib.import_module("dion.cuda_graph").CudaGraphOptimizer(dion_muon(params), warmup_steps=2)
+
+
 def gram_muon(params, **_):
     return importlib.import_module("gram_newton_schulz").Muon(params, lr=0.02)
+
+
+def gram_muon_torch(params, **_):
+    return importlib.import_module("gram_newton_schulz").Muon(params, lr=0.02, ns_use_kernels=False)
 
 
 def fused_adamw(params, capturable):
@@ -105,11 +126,13 @@ PEERS = {
     "torch_adamw_fused": (fused_adamw, "adamw"),
     "batched_muon_compiled": (lambda params, **_: BatchedMuon(params), "muon"),
     "dion_muon": (dion_muon, "muon"),
+    "dion_muon_graph": (dion_muon_graph, "muon"),
     "gram_newton_schulz": (gram_muon, "muon"),
+    "gram_newton_schulz_torch": (gram_muon_torch, "muon"),
     "prism_optim_adamw_rest": (from_prism("AdamW"), "adamw_rest"),
     "torch_adamw_fused_rest": (fused_adamw, "adamw_rest"),
 }
-ONLY_GPU = {"batched_muon_compiled", "dion_muon", "gram_newton_schulz"}
+ONLY_GPU = {"batched_muon_compiled", "dion_muon", "dion_muon_graph", "gram_newton_schulz", "gram_newton_schulz_torch"}
 
 
 def make_params(shapes, device):
