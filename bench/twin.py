@@ -71,7 +71,7 @@ def fused_adamw(model):
 
 
 def prism_minimax9(model):
-    options = {"covariance": "instant", "gamma": 1.0, "side": "short", "coefficients": "minimax9"}
+    options = {"covariance": "instant", "gamma": 1.0, "side": "short", "coefficients": "minimax9", "normalize": "none"}
     return importlib.import_module("prism_optim").Mixed(model, lr=0.005, aux_lr=0.005, **options)
 
 

@@ -58,7 +58,7 @@ io::Config training_config(const TrainingOptions& options, at::Device device) {
   for (const auto& [key, value] : chosen.options.items()) set("optimizer." + key, value);
   // Training changes some defaults of the optimizer. Set them back, so that an entrant is the same in every bench.
   const auto values = chosen.make_options()->to_json();
-  for (const char* key : {"gamma", "side", "covariance", "coefficients"}) {
+  for (const char* key : {"gamma", "side", "covariance", "coefficients", "normalize"}) {
     if (values.contains(key)) set(std::string("optimizer.") + key, values.at(key));
   }
   return config;
