@@ -13,6 +13,7 @@ namespace prism::bench {
 namespace {
 
 using cuda::IterationProduct;
+using Kind = Kernel::Kind;
 
 constexpr double kHalfBytes = 2;
 
@@ -59,7 +60,7 @@ std::vector<Kernel> iteration_kernels(const cuda::SpectralRule& rule, const Size
   for (const auto& product : cuda::plan_iteration(rule.steps, rule.bound).products) {
     if (product.X == cuda::kA && product.Y == cuda::kA) ++step;
     kernels.push_back({fmt::format("{}, step {}{}", product_name(product), step, is_split(product) ? ", halves" : ""),
-                       Kernel::Kind::Iteration, product_work(product, sizes)});
+                       Kind::Iteration, product_work(product, sizes)});
   }
   return kernels;
 }
@@ -71,7 +72,6 @@ std::vector<Kernel> kernels_of(const SpectralKernel& kernel, const std::vector<S
   const double operands = rule.noisy ? 2 : 1;         // T and D
   const double gram_terms = stacked ? 2 : 1;
   const double halves = rule.steps.front().split ? 2 : 1;
-  using Kind = Kernel::Kind;
   std::vector<Kernel> kernels = {
       {"measure", Kind::Elementwise, {0, 2 * kFloatBytes * sizes.mn}},
       {"factor", Kind::Elementwise, {}},
@@ -99,7 +99,7 @@ Work work_of(const SpectralKernel& kernel, const std::vector<Shape>& shapes) {
   const Sizes sizes = sizes_of(shapes, kernel.side);
   Work work{0, 5 * kFloatBytes * sizes.mn};
   for (const auto& part : kernels_of(kernel, shapes)) {
-    if (part.kind != Kernel::Kind::Mean) {
+    if (part.kind != Kind::Mean) {
       work.flop += part.work.flop;
       continue;
     }
