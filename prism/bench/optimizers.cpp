@@ -30,15 +30,10 @@ Json recommended() {
   return values;
 }
 
-// Returns the same with the Gram matrices of the inputs for wide matrices, too.
-Json on_the_side_of_the_inputs() {
-  Json values = recommended();
-  values["side"] = "inputs";
-  values.erase("root_every");
-  return values;
-}
-
 std::vector<Entrant> make_entrants() {
+  Json on_inputs = recommended();  // the Gram matrices of the inputs for wide matrices, too
+  on_inputs["side"] = "inputs";
+  const int64_t root_every = make_mixed_options("prism")->to_json().at("root_every");
   const Json minimax9 = {{"coefficients", "minimax9"}};
   std::vector<Entrant> list = {
       {"prism", "prism"},
@@ -50,9 +45,8 @@ std::vector<Entrant> make_entrants() {
        /*rest=*/false,
        /*usual=*/true,
        /*cycle=*/8},
-      {"prism_recommended", "prism", recommended(), /*rest=*/false, /*usual=*/true,
-       /*cycle=*/recommended().at("root_every").get<int64_t>()},
-      {"prism_inputs", "prism", on_the_side_of_the_inputs(), /*rest=*/false, /*usual=*/false},
+      {"prism_recommended", "prism", recommended(), /*rest=*/false, /*usual=*/true, /*cycle=*/root_every},
+      {"prism_inputs", "prism", on_inputs, /*rest=*/false, /*usual=*/false},
       {"muon", "muon"},
       {"muon_minimax9", "muon", minimax9},
       {"tikhonovmuon_minimax9", "tikhonovmuon", minimax9},

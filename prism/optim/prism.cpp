@@ -28,7 +28,7 @@ struct SideFields {
 };
 
 std::vector<SideFields> sides_of(const PrismOptions& options, at::IntArrayRef shape) {
-  const Side side = resolved_side(options.side(), shape[shape.size() - 2], shape[shape.size() - 1]);
+  const Side side = resolved_side(options.used_side(), shape[shape.size() - 2], shape[shape.size() - 1]);
   if (side == Side::Both) return {{"_left", true}, {"_right", false}};
   return {{"", side == Side::Left}};
 }
@@ -160,7 +160,7 @@ std::vector<Field> PrismOptions::fields(at::IntArrayRef shape) const {
     if (covariance() == CovarianceKind::Ema) {
       list.push_back({"covariance" + side.suffix, with_matrix_shape(shape, n, n), Storage::Compute});
       list.push_back({"covariance_scale" + side.suffix, with_matrix_shape(shape, 1, 1), Storage::Counter});
-      if (resolved_side(this->side(), shape[shape.size() - 2], n) == Side::Whitened) {
+      if (resolved_side(used_side(), shape[shape.size() - 2], n) == Side::Whitened) {
         list.push_back({"root", with_matrix_shape(shape, n, n), Storage::Compute});
         list.push_back({"root_scale", with_matrix_shape(shape, 1, 1), Storage::Counter});
       }
@@ -190,7 +190,7 @@ Tensor PrismOptions::direction(const Operands& operands, State& state) const {
 std::vector<GramSide> PrismOptions::gram_sides(at::IntArrayRef shape) const {
   if (gamma() == 0) return Options::gram_sides(shape);
   const int64_t m = shape[shape.size() - 2], n = shape.back();
-  if (resolved_side(side(), m, n) == Side::Whitened) return {{m}, {n, root_every()}};
+  if (resolved_side(used_side(), m, n) == Side::Whitened) return {{m}, {n, root_every()}};
   std::vector<GramSide> sides;
   for (const auto& side : sides_of(*this, shape)) {
     const auto [own, other] = side.transposed ? std::pair(m, n) : std::pair(n, m);
@@ -205,7 +205,7 @@ std::optional<Spectrum> PrismOptions::spectrum(const Tensor& G, const State& sta
   const Signal now = signal(G, prism, rule());
   const Tensor D = G - now.M;
   const Tensor O = shaped({now.T, D}, prism, *this);
-  const Side used = resolved_side(gamma() > 0 ? side() : Side::Short, G.size(-2), G.size(-1));
+  const Side used = resolved_side(gamma() > 0 ? used_side() : Side::Short, G.size(-2), G.size(-1));
   double gamma_now = gamma() * gamma_factor(side(), G.size(-2), G.size(-1));
   if (!gamma_schedule().is_constant_one()) gamma_now *= gamma_schedule()(prism.step).item<double>();
   if (covariance() == CovarianceKind::Instant || gamma() == 0) return prism::spectrum(now.T, D, O, gamma_now, used);
@@ -224,7 +224,7 @@ std::unique_ptr<KernelRule> PrismOptions::kernel_rule() const {
   auto kernel = momentum_kernel(rule(), polar());
   if (kernel == nullptr || gamma() == 0) return kernel;
   auto& spectral = std::get<SpectralKernel>(*kernel);
-  spectral.side = side();
+  spectral.side = used_side();
   spectral.gamma_schedule = gamma_schedule();
   spectral.rule.noisy = true;
   spectral.rule.gamma.value = gamma();
@@ -239,9 +239,8 @@ std::unique_ptr<KernelRule> PrismOptions::kernel_rule() const {
 void PrismOptions::use_mixed_defaults() {
   if (!is_set("lr")) lr(0.005);
   if (!is_set("gamma")) gamma(0.17);
+  if (!is_set("side")) side(Side::Whitened);
   if (!is_set("covariance") && solver() != Solver::Stacked) covariance(CovarianceKind::Ema);
-  if (!is_set("side")) side(covariance() == CovarianceKind::Ema ? Side::Whitened : Side::Inputs);
-  if (!is_set("root_every") && side() == Side::Whitened) root_every(16);
   if (!is_set("coefficients")) coefficients("minimax9");
   if (!is_set("normalize")) normalize(Normalize::Rows);
 }
@@ -263,11 +262,10 @@ void PrismOptions::check() const {
                     word(covariance()), "'; set that, or use solver 'gram' or 'exact'");
   TORCH_CHECK_VALUE(!stacked || side() != Side::Both,
                     "prism: solver 'stacked' has no side 'both'; use solver 'gram' or 'exact'");
-  TORCH_CHECK_VALUE(side() == Side::Whitened || root_every() == 1,
-                    "prism: root_every is for side 'whitened', got side '", word(side()), "'; leave it out");
-  TORCH_CHECK_VALUE(side() != Side::Whitened || covariance() == CovarianceKind::Ema,
-                    "prism: side 'whitened' needs covariance 'ema', got '", word(covariance()),
-                    "'; set that, or use side 'right'");
+  const bool every_step = root_every() == 1;  // as files say that are older than the default
+  TORCH_CHECK_VALUE(used_side() == Side::Whitened || root_every() == defaults.root_every() || every_step,
+                    "prism: root_every is for side 'whitened' with covariance 'ema', got side '", word(side()),
+                    "' and covariance '", word(covariance()), "'; leave it out");
   if (side() == Side::Both) check_no_iteration("side 'both' uses the coupled inverse root");
 }
 

@@ -23,15 +23,15 @@ class PrismOptions : public MomentumOptions<PrismOptions> {
   PRISM_OPTION(
       Side, side, Side::Short, kAny,
       "side of the Gram matrix; short and long: by the shape; inputs: right, or left if more than 4 times as "
-      "wide as high; balanced: short, with a smaller γ for wide matrices; whitened: as inputs, but wide "
-      "matrices are shaped on their short side, in coordinates in which the noise is white");
+      "wide as high; balanced: short, with a smaller γ for wide matrices; whitened: as inputs, but with "
+      "covariance ema wide matrices are shaped on their short side, in coordinates in which the noise is white");
   PRISM_OPTION(
       CovarianceKind, covariance, CovarianceKind::Instant, kAny,
       "instant: of this step; ema: a dense average; sketch: its top eigenpairs; subspace: the same, tracked by "
       "subspace iteration");
   PRISM_OPTION(double, covariance_beta, 0.99, kFraction, "β₂ of the averaged covariances");
   PRISM_OPTION(int64_t, covariance_every, 1, kCount, "steps between two refreshes of the averaged covariances");
-  PRISM_OPTION(int64_t, root_every, 1, kCount, "side whitened: steps between two computations of Ĉ^(−1/2)");
+  PRISM_OPTION(int64_t, root_every, 16, kCount, "side whitened: steps between two computations of Ĉ^(−1/2)");
   PRISM_OPTION(int64_t, rank, 64, kCount, "rank of the sketch; at most the side of the matrix is used");
 
  public:
@@ -45,7 +45,8 @@ class PrismOptions : public MomentumOptions<PrismOptions> {
   std::unique_ptr<KernelRule> kernel_rule() const override;
   void check() const override;
   void use_mixed_defaults() override;
-  ShapingOptions shaping() const { return {.gamma = gamma(), .side = side(), .polar = polar()}; }
+  Side used_side() const { return covariance() == CovarianceKind::Ema || side() != Side::Whitened ? side() : Side::Inputs; }
+  ShapingOptions shaping() const { return {.gamma = gamma(), .side = used_side(), .polar = polar()}; }
 
  protected:
   bool counts_steps() const override;

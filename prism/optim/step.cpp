@@ -474,7 +474,7 @@ void Engine::step_group(Group& group, const std::vector<Tensor>& gradients, cons
       done(bucket);
     }
   }
-  step_singles(options, singles, group.parameters, gradients, inputs_on(at::kCPU));
+  if (!singles.empty()) step_singles(options, singles, group.parameters, gradients, inputs_on(at::kCPU));
   for (const auto& bucket : group.buckets) {
     if (is_stepped_alone(bucket)) done(bucket);
   }

@@ -44,9 +44,9 @@ TEST(Messages, RefuseImpossibleOptions) {
       {"muon", {{"capturable", true}, {"solver", "exact"}}, "muon: capturable is for adamw"},
       {"tikhonovmuon", {{"capturable", true}, {"damping_absolute", 1}}, "tikhonovmuon: capturable is for adamw"},
       {"prism",
-       {{"side", "whitened"}},
-       "prism: side 'whitened' needs covariance 'ema', got 'instant'; set that, or use side 'right'"},
-      {"prism", {{"root_every", 2}}, "prism: root_every is for side 'whitened', got side 'short'; leave it out"},
+       {{"root_every", 2}},
+       "prism: root_every is for side 'whitened' with covariance 'ema', got side 'short' and covariance 'instant'; "
+       "leave it out"},
       {"prism", {{"covariance", "ema"}, {"covariance_every", 0}}, "prism: covariance_every must be 1 or more, got 0"},
       {"prism",
        {{"covariance_every", 2}},

@@ -276,11 +276,16 @@ TEST(Prism, WhitensWideMatricesByARootThatIsRefreshedEveryFewSteps) {
   }
 }
 
-TEST(Prism, WhitenedIsTheRightSideOfTallAndSquareMatrices) {
-  for (const auto& shape : std::vector<std::vector<int64_t>>{{8, 5}, {6, 6}}) {
+TEST(Prism, WhitenedIsTheSideOfTheInputsForMatricesThatAreNotWideAndForOtherCovariances) {
+  const std::pair<CovarianceKind, std::vector<int64_t>> cases[] = {{CovarianceKind::Ema, {8, 5}},
+                                                                   {CovarianceKind::Ema, {6, 6}},
+                                                                   {CovarianceKind::Ema, {2, 9}},  // left
+                                                                   {CovarianceKind::Instant, {5, 8}},
+                                                                   {CovarianceKind::Sketch, {5, 8}}};
+  for (const auto& [kind, shape] : cases) {
     const NamedTensors first = {{"w", parameter(random(shape, 3))}}, second = copy_of(first);
-    Prism one(first, with_covariance(CovarianceKind::Ema, 3).side(Side::Whitened));
-    Prism two(second, with_covariance(CovarianceKind::Ema, 3).side(Side::Right));
+    Prism one(first, with_covariance(kind, 3).side(Side::Whitened));
+    Prism two(second, with_covariance(kind, 3).side(Side::Inputs));
     for (int64_t t = 1; t <= 4; ++t) {
       set_gradients(first, t);
       set_gradients(second, t);

@@ -289,11 +289,6 @@ TEST(Mixed, HasTheRecommendedSettingUnlessOptionsAreSet) {
   EXPECT_EQ(chosen.group_options(1).to_json()["lr"], 1e-3);
   Mixed exact(parameters, PrismOptions().solver(Solver::Exact), AdamWOptions());  // the polynomial is not the user's
   exact.group_options(0).check();
-  for (const auto kind : {CovarianceKind::Instant, CovarianceKind::Sketch}) {  // only averages can be whitened
-    Mixed other(parameters, PrismOptions().covariance(kind), AdamWOptions());
-    other.group_options(0).check();
-    EXPECT_EQ(other.group_options(0).to_json()["side"], "inputs");
-  }
 }
 
 TEST(Mixed, StepsAsTwoSeparateOptimizers) {

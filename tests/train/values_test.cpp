@@ -125,7 +125,7 @@ TEST_F(Values, ThatWouldBeIgnoredAreRefusedByKey) {
       {{"optimizer.rank=8"}, "rank is for covariance 'sketch' and 'subspace', got covariance 'ema'"},
       {{"optimizer.covariance=instant", "optimizer.covariance_beta=0.5"},
        "covariance_beta is for averaged covariances, got covariance 'instant'"},
-      {{"optimizer.side=inputs", "optimizer.root_every=2"}, "root_every is for side 'whitened', got side 'inputs'"},
+      {{"optimizer.side=inputs", "optimizer.root_every=2"}, "root_every is for side 'whitened' with covariance 'ema', got side 'inputs' and covariance 'ema'"},
       {{"optimizer.name=shampoo", "optimizer.state_dtype=bfloat16"}, "state_dtype 'bfloat16' is for momenta"},
       {{"optimizer.name=ssd", "optimizer.state_dtype=bfloat16"}, "state_dtype 'bfloat16' is for momenta"},
       {{"optimizer.gamma_floor=0.5"}, "--set optimizer.gamma_floor=0.5: optimizer.gamma_floor: needs"},
