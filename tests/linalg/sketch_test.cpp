@@ -103,7 +103,7 @@ class LowRankAverage : public ::testing::TestWithParam<void (*)(Sketch&, const T
 };
 
 INSTANTIATE_TEST_SUITE_P(Of, LowRankAverage, ::testing::Values(sketch_update, subspace_update),
-                         [](const auto& info) { return info.param == sketch_update ? "Sketch" : "Subspace"; });
+                         [](const auto& tested) { return tested.param == sketch_update ? "Sketch" : "Subspace"; });
 
 TEST_P(LowRankAverage, OfFullRankIsTheDenseAverage) {
   Sketch sketch = empty_sketch({2}, 6, 6, at::kDouble);
