@@ -79,11 +79,16 @@ std::vector<Part> parts_of(const Tensor& parameter, const LayoutPtr& layout, con
 bool is_same(const LayoutPtr& a, const LayoutPtr& b) { return a == b || (a && b && *a == *b); }
 
 // On the host a stack stays below 32 MiB. Above that, glibc's malloc maps and zeroes fresh pages for every temporary.
+constexpr int64_t kHostStack = (int64_t{24} << 20) / static_cast<int64_t>(sizeof(float));
+
+// On a GPU a process shapes matrices of this many elements at a time, if others share its work: enough for the kernels,
+// and little memory for messages.
+constexpr int64_t kDeviceRound = int64_t{32} << 20;
+
+// Buckets with a layout are cut into rounds later, by owner.
 bool is_full(const Bucket& bucket, const Part& part) {
-  constexpr int64_t kLargestStack = int64_t{24} << 20;
-  const int64_t size = part.layout ? c10::multiply_integers(part.layout->shape) : part.tensor.numel();
-  const int64_t elements = static_cast<int64_t>(bucket.entries.size() + 1) * size;
-  return part.tensor.is_cpu() && elements * static_cast<int64_t>(sizeof(float)) > kLargestStack;
+  const int64_t elements = static_cast<int64_t>(bucket.entries.size() + 1) * part.tensor.numel();
+  return part.tensor.is_cpu() && !part.layout && elements > kHostStack;
 }
 
 Tensor initial_stack(const Options& options, const Bucket& bucket, const Field& field, int64_t count) {
@@ -125,12 +130,24 @@ std::vector<Field> fields_of_owner(const Options& options, const Bucket& bucket)
   return fields;
 }
 
-void make_owned_state(const Options& options, Bucket& bucket) {
-  bucket.owned = {};
-  const auto count = std::count_if(bucket.entries.begin(), bucket.entries.end(),
-                                   [&](const Bucket::Entry& entry) { return bucket.is_owned_here(entry); });
-  for (const auto& field : fields_of_owner(options, bucket))
-    bucket.owned.add(field.name, initial_stack(options, bucket, field, count));
+std::vector<Bucket> rounds_of(const Options& options, const Bucket& bucket, const std::vector<Tensor>& parameters) {
+  const int64_t size = std::max<int64_t>(c10::multiply_integers(bucket.layout->shape), 1);
+  const int64_t each = std::max<int64_t>((bucket.device.is_cpu() ? kHostStack : kDeviceRound) / size, 1);
+  std::vector<int64_t> seen(bucket.layout->exchange->size());  // entries of each owner
+  std::vector<Bucket> rounds;
+  for (const auto& entry : bucket.entries) {
+    const auto round = static_cast<size_t>(seen.at(entry.owner)++ / each);
+    if (round == rounds.size()) rounds.push_back({{}, bucket.shape, bucket.type, bucket.device, {}, bucket.layout});
+    rounds[round].entries.push_back(entry);
+  }
+  for (auto& round : rounds) {
+    round.state = make_state(options, round, parts_of(options, round, parameters));
+    const auto count = std::count_if(round.entries.begin(), round.entries.end(),
+                                     [&](const Bucket::Entry& entry) { return round.is_owned_here(entry); });
+    for (const auto& field : fields_of_owner(options, round))
+      round.owned.add(field.name, initial_stack(options, round, field, count));
+  }
+  return rounds;
 }
 
 LayoutPtr layout_of(const std::vector<LayoutPtr>& layouts, size_t parameter) {
@@ -189,7 +206,9 @@ std::vector<Bucket> make_buckets(const Options& options, const std::vector<Tenso
       weights[bucket - buckets.begin()].push_back(part.tensor);
     }
   }
-  for (size_t b = 0; b < buckets.size(); ++b) buckets[b].state = make_state(options, buckets[b], weights[b]);
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    if (!buckets[b].layout) buckets[b].state = make_state(options, buckets[b], weights[b]);
+  }
   return buckets;
 }
 

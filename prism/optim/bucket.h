@@ -55,12 +55,13 @@ Bucket single(const Bucket& bucket, size_t i);
 
 // Sorts parameters into buckets, in order of first appearance, with initial state: every field of the options, and
 // `master` if float32 copies of 16-bit weights are kept. `layouts` are those of the parameters, null for whole ones; none
-// if all are whole. Owners are not chosen yet, so there is no owned state.
+// if all are whole. Buckets with a layout have no owners yet, and no state.
 std::vector<Bucket> make_buckets(const Options& options, const std::vector<Tensor>& parameters,
                                  const std::vector<std::string>& names, const std::vector<LayoutPtr>& layouts = {});
 
-// Creates the state of the entries owned here, with initial values.
-void make_owned_state(const Options& options, Bucket& bucket);
+// Cuts a bucket with owners into rounds, in each of which every owner has work: as many of its entries as fit into a
+// stack. While one round is shaped, those before and after it travel. Adds initial state, that of the owners included.
+std::vector<Bucket> rounds_of(const Options& options, const Bucket& bucket, const std::vector<Tensor>& parameters);
 
 // The fields of `bucket.state`, and those of `bucket.owned`.
 std::vector<Field> fields_here(const Options& options, const Bucket& bucket);

@@ -124,14 +124,19 @@ void Engine::choose_owners(std::vector<std::vector<Bucket>>& buckets, const std:
     for (size_t i = 0; i < owners.size(); ++i) list.entries[i]->owner = owners[i];
   }
   for (size_t g = 0; g < buckets.size(); ++g) {
+    std::vector<Bucket> list;
     for (auto& bucket : buckets[g]) {
-      if (!bucket.layout) continue;
+      if (!bucket.layout) {
+        list.push_back(std::move(bucket));
+        continue;
+      }
       TORCH_CHECK_VALUE(!options[g]->capturable(), options[g]->name(), ": '",
                         groups_[g].names[bucket.entries.front().parameter],
                         "' is shaped by one process for all, and their exchange cannot be captured; leave capturable "
                         "out");
-      make_owned_state(*options[g], bucket);
+      for (auto& round : rounds_of(*options[g], bucket, groups_[g].parameters)) list.push_back(std::move(round));
     }
+    buckets[g] = std::move(list);
   }
 }
 
@@ -176,8 +181,9 @@ void Engine::check_plan() {
       options.erase("lr");
       text.push_back({group.options->name(), options});
       for (size_t p = 0; p < group.layouts.size(); ++p) {
-        if (group.layouts[p] && group.layouts[p]->exchange == exchange)
-          text.push_back({group.names[p], group.layouts[p]->shape});
+        if (!group.layouts[p] || group.layouts[p]->exchange != exchange) continue;
+        text.push_back({group.names[p], group.layouts[p]->shape});
+        for (const auto& box : group.layouts[p]->boxes) text.push_back({box.begin, box.size});
       }
     }
     constexpr size_t kDigits = 15;  // that fit into an int64_t with its sign

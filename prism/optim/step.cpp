@@ -25,9 +25,9 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "prism/linalg/scratch.h"
 #include "prism/optim/cuda_step.h"
@@ -309,13 +309,10 @@ class BucketStep {
     operands_ = {};
   }
 
-  void shape() {
-    if (bucket_.layout) {
-      from_owners_ = from_owners(shape_owned(), *bucket_.layout, owners_);
-    } else {
-      U_ = directions(options_, operands_, here_.state);
-    }
-  }
+  void shape() { U_ = bucket_.layout ? shape_owned() : directions(options_, operands_, here_.state); }
+
+  // Starts to send the updates back, if there are owners.
+  void send_back() { from_owners_ = from_owners(std::exchange(U_, {}), *bucket_.layout, owners_); }
 
   void write() {
     if (bucket_.layout) U_ = from_owners_().reshape(shape_);
@@ -335,7 +332,7 @@ class BucketStep {
 
   // Shapes the matrices owned here, which have arrived whole.
   Tensor shape_owned() {
-    const auto operands = at_owners_();
+    const auto operands = std::exchange(at_owners_, {})();  // the messages end here
     const auto whole = [&, shape = whole_shape(options_, bucket_)](const Tensor& stack) {
       if (!stack.defined()) return stack;
       std::vector<int64_t> sizes = {stack.size(0)};
@@ -443,7 +440,7 @@ void Engine::step_group(Group& group, const std::vector<Tensor>& gradients, cons
   for (size_t b = 0; b < group.buckets.size(); ++b) {
     if (kernels.takes(b)) done(group.buckets[b]);
   }
-  std::vector<std::unique_ptr<BucketStep>> exchanged;
+  std::vector<Bucket*> exchanged;
   std::vector<Bucket> singles;
   const auto is_stepped_alone = [&](const Bucket& bucket) {
     return bucket.device.is_cpu() && !bucket.layout && options.takes_matrices();
@@ -460,9 +457,7 @@ void Engine::step_group(Group& group, const std::vector<Tensor>& gradients, cons
                 "polynomials of degree 5 or 9; parameters of shape ",
                 at::IntArrayRef(bucket.shape), " and type ", bucket.type, " do not meet this");
     if (bucket.layout) {
-      if (!has_gradient(bucket, gradients)) continue;
-      exchanged.push_back(
-          std::make_unique<BucketStep>(options, bucket, group.parameters, gradients, inputs_on(bucket.device)));
+      if (has_gradient(bucket, gradients)) exchanged.push_back(&bucket);
     } else if (is_stepped_alone(bucket)) {
       for (size_t i = 0; i < bucket.entries.size(); ++i) {
         if (gradients.at(bucket.entries[i].parameter).defined()) singles.push_back(single(bucket, i));
@@ -478,14 +473,22 @@ void Engine::step_group(Group& group, const std::vector<Tensor>& gradients, cons
   for (const auto& bucket : group.buckets) {
     if (is_stepped_alone(bucket)) done(bucket);
   }
-  // While the operands of one bucket travel, the one before is shaped, and the update of the one before that travels.
-  for (size_t b = 0; b < exchanged.size() + 2; ++b) {
-    if (b < exchanged.size()) exchanged[b]->make_operands();
-    if (b >= 1 && b - 1 < exchanged.size()) exchanged[b - 1]->shape();
-    if (b >= 2) {
-      exchanged[b - 2]->write();
-      exchanged[b - 2].reset();
+  // While a bucket is shaped, the operands of the next and the updates of the last travel. On a GPU the processes agree on
+  // a few numbers before they form operands; that message waits for those sent before. So the updates of a bucket leave
+  // only after the operands that are formed next.
+  std::vector<std::optional<BucketStep>> steps(exchanged.size());
+  for (size_t b = 0; b < exchanged.size() + 3; ++b) {
+    const auto exists = [&](size_t lag) { return b >= lag && b - lag < exchanged.size(); };
+    if (exists(2)) steps[b - 2]->shape();
+    if (exists(3)) {
+      steps[b - 3]->write();
+      steps[b - 3].reset();
     }
+    if (exists(0)) {
+      const auto own = inputs_on(exchanged[b]->device);
+      steps[b].emplace(options, *exchanged[b], group.parameters, gradients, own).make_operands();
+    }
+    if (exists(2)) steps[b - 2]->send_back();
   }
 }
 

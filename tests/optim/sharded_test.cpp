@@ -1,6 +1,7 @@
 // Tests what a run on several processes relies on: the result of a matrix does not depend on the matrices stacked with
 // it, every process computes the same owner for a matrix, and parts of tensors reach their owners and come back.
 
+#include <c10/util/accumulate.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -221,6 +222,95 @@ TEST(Layout, CutsThePartOfThisProcessOutOfAWholeTensor) {
   const Tensor whole = random({4, 6}, 1);
   EXPECT_TRUE(cut(whole, layout, {2, 6}).equal(whole.narrow(0, 1, 2)));
   EXPECT_TRUE(cut(whole, layout, {3, 6}).is_same(whole));  // no such part
+}
+
+// ---- the exchange of a step
+
+// The exchange of the first of two processes, of which the other sends zeros. `log` lists the messages: T for operands, U
+// for updates, which travel in bfloat16 to be told apart.
+class Recorded : public Exchange {
+ public:
+  Recorded() { send_updates_as(at::kBFloat16); }
+
+  int64_t rank() const override { return 0; }
+  int64_t size() const override { return 2; }
+  void maximum(Tensor& /*values*/) override {}
+  void broadcast(Tensor& /*values*/, int64_t /*root*/) override {}
+
+  std::string log;
+
+ protected:
+  Pending start(Tensor input, std::vector<int64_t> /*sent*/, std::vector<int64_t> received) override {
+    const bool is_update = input.scalar_type() == at::kBFloat16;
+    const auto name = (is_update ? "U" : "T") + std::to_string(is_update ? updates_++ : operands_++);
+    log += "send " + name + ", ";
+    return {[this, name, output = at::zeros({c10::sum_integers(received)}, input.options())] {
+      log += "take " + name + ", ";
+      return output;
+    }};
+  }
+
+ private:
+  int64_t operands_ = 0, updates_ = 0;
+};
+
+// An engine with matrices of these shapes, of which each of two processes has half of the rows.
+struct Halves {
+  std::shared_ptr<Recorded> exchange = std::make_shared<Recorded>();
+  MuonOptions options;
+  std::vector<Tensor> parameters;
+  Engine engine;
+
+  explicit Halves(const std::vector<std::pair<std::string, std::vector<int64_t>>>& matrices) {
+    std::vector<std::string> names;
+    std::vector<LayoutPtr> layouts;
+    for (const auto& [name, shape] : matrices) {
+      const int64_t rows = shape[0] / 2, columns = shape[1];
+      const Layout layout{shape, {{{0, 0}, {rows, columns}}, {{rows, 0}, {rows, columns}}}, exchange};
+      parameters.push_back(parameter(at::ones({rows, columns})));
+      names.push_back(name);
+      layouts.push_back(std::make_shared<const Layout>(layout));
+    }
+    engine.set_group(0, options, parameters, names, layouts);
+    engine.make_state();
+  }
+
+  const std::vector<Bucket>& buckets() const { return engine.groups().front().buckets; }
+};
+
+TEST(Rounds, NeighborsTravelWhileABucketIsShaped) {
+  Halves halves({{"a", {8, 8}}, {"b", {8, 12}}, {"c", {8, 16}}, {"d", {8, 20}}});
+  for (const auto& one : halves.parameters) one.mutable_grad() = at::ones_like(one);
+  halves.engine.step({});
+  // A bucket is shaped when its operands are taken: the operands of the next and the updates of the last are under way.
+  EXPECT_EQ(halves.exchange->log,
+            "send T0, send T1, take T0, send T2, send U0, take T1, take U0, send T3, send U1, take T2, take U1, "
+            "send U2, take T3, take U2, send U3, take U3, ");
+}
+
+TEST(Rounds, GiveEveryOwnerWork) {
+  std::vector<std::pair<std::string, std::vector<int64_t>>> matrices;
+  const std::vector<int64_t> shape = {4, int64_t{1} << 20};  // two exceed the stack of an owner
+  for (int64_t layer = 1; layer <= 10; ++layer) matrices.emplace_back("layers." + std::to_string(layer), shape);
+  const Halves halves(matrices);
+  ASSERT_EQ(halves.buckets().size(), 5);
+  std::vector<int> seen(matrices.size());
+  for (const auto& round : halves.buckets()) {
+    ASSERT_EQ(round.entries.size(), 2);
+    EXPECT_NE(round.entries[0].owner, round.entries[1].owner);
+    EXPECT_EQ(round.state["momentum"].sizes(), (std::vector<int64_t>{2, 2, shape[1]}));
+    for (const auto& entry : round.entries) ++seen[entry.parameter];
+  }
+  EXPECT_EQ(seen, std::vector<int>(matrices.size(), 1));
+}
+
+TEST(Rounds, HoldAsManyMatricesOfAnOwnerAsFitIntoAStack) {
+  std::vector<std::pair<std::string, std::vector<int64_t>>> matrices;
+  for (int64_t i = 0; i < 9; ++i) matrices.emplace_back(std::to_string(i), std::vector<int64_t>{4, int64_t{1} << 19});
+  const Halves halves(matrices);
+  ASSERT_EQ(halves.buckets().size(), 2);  // 24 MiB hold three matrices: 3 and 3, then 2 and 1
+  EXPECT_EQ(halves.buckets()[0].entries.size(), 6);
+  EXPECT_EQ(halves.buckets()[1].entries.size(), 3);
 }
 
 }  // namespace
