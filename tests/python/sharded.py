@@ -136,6 +136,10 @@ def train(model, optimizer, steps, cut=None, first=0, without=()):
         optimizer.step()
 
 
+def local_weights(model):
+    return [(p._local_tensor if isinstance(p, DTensor) else p).detach().clone() for p in model.parameters()]
+
+
 def whole(value):
     return value.full_tensor() if isinstance(value, DTensor) else value
 
@@ -183,6 +187,9 @@ def compared(cut, options="prism", steps=20, dtype=torch.float32, **more):
     with Counted() as counted:
         train(model, optimizer, steps, cut)
     assert counted.calls == 0
+    for parameter in (model.up.weight, model.down.weight):
+        momentum = optimizer.state[parameter].get("momentum")
+        assert momentum is None or (momentum.device_mesh, momentum.placements) == (parameter.device_mesh, parameter.placements)
     assert_equal(model, optimizer, plain, reference)
     return model, optimizer
 

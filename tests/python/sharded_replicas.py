@@ -1,5 +1,6 @@
 """Cases of test_sharded.py: replicas whose work is shared, and updates that travel in two bytes."""
 
+import contextlib
 import copy
 import pickle
 
@@ -39,9 +40,12 @@ def shared_work_under_ddp_equals_replicated_work(folder):
         wrapped = nn.parallel.DistributedDataParallel(model)
         optimizer = prism_optim.Mixed(wrapped, own=own)
         x = torch.randn(4, 8, generator=torch.Generator().manual_seed(dist.get_rank()))
-        for _ in range(5):
+        for step in range(6):
             optimizer.zero_grad()
-            (wrapped(x) - x[:, :4].sin()).square().mean().backward()
+            with wrapped.no_sync() if step >= 3 else contextlib.nullcontext():
+                (wrapped(x) - x[:, :4].sin()).square().mean().backward()
+            if step >= 3:  # a second batch is added
+                (wrapped(-x) + x[:, :4].sin()).square().mean().backward()
             optimizer.step()
         results.append((model, optimizer))
     assert_equal(*results[1], *results[0])

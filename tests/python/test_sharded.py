@@ -16,15 +16,17 @@ import prism_optim
 import pytest
 import sharded
 import sharded_replicas  # noqa: F401  registers its cases
+import sharded_training
 import torch
 import torch.distributed as dist
 from processes import run
 from sharded import (
-    CASES, OPTIONS, Net, assert_equal, case, columns, compared, fsdp, fsdp_and_tensor_parallel, gradients, hsdp, load, optimizer_of, save,
-    tensor_parallel, train, whole, world_mesh,
+    CASES, OPTIONS, Net, assert_equal, assert_equal_state, case, columns, compared, fsdp, fsdp_and_tensor_parallel, gradients, hsdp, load,
+    local_weights, optimizer_of, save, tensor_parallel, train, whole, world_mesh,
 )  # fmt: skip
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict, set_optimizer_state_dict
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
@@ -53,6 +55,8 @@ def world(rank, size, folder):
 def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sharded")
     found = {}
+    for size in sharded_training.SAVED_AS:
+        run(sharded_training.__file__, "saves", size, folder)
     for size in (4, 2, 3):  # 4 saves what the others load
         run(__file__, "world", size, folder)
         for rank in range(size):
@@ -72,8 +76,8 @@ def test_several_processes(results, size, name):
     assert results[size, name] == [(rank, "") for rank in range(size)], "\n".join(error for _, error in results[size, name])
 
 
-def equals_one_process(folder, layout):
-    compared(getattr(sharded, layout))
+def equals_one_process(folder, layout, options="prism", steps=20):
+    compared(getattr(sharded, layout), options, steps)
 
 
 case(2, 3, 4, layout="fsdp")(equals_one_process)
@@ -81,6 +85,10 @@ case(2, 3, layout="columns")(equals_one_process)
 case(2, layout="tensor_parallel")(equals_one_process)
 for _layout in ("hsdp", "fsdp_and_tensor_parallel", "nested"):
     case(4, layout=_layout)(equals_one_process)
+for _layout, _options in (("hsdp", "soap"), ("fsdp_and_tensor_parallel", "instant"), ("nested", "muon")):
+    case(4, layout=_layout, options=_options, steps=6)(equals_one_process)
+for _layout, _options in (("columns", "ema"), ("columns", "soap"), ("tensor_parallel", "every")):
+    case(2, layout=_layout, options=_options, steps=6)(equals_one_process)
 
 
 def equals_one_process_with(folder, options):
@@ -96,11 +104,50 @@ def sixteen_bit_weights_with_masters_equal_one_process(folder):
     compared(fsdp if dist.get_world_size() == 2 else fsdp_and_tensor_parallel, dtype=torch.bfloat16, master_weights=True)
 
 
+CLASSES = [getattr(prism_optim, name) for name in ("Prism", "Muon", "TikhonovMuon", "SSD", "RMSspectral", "ADAspectral", "Shampoo", "SOAP")]
+ELEMENTWISE = [getattr(prism_optim, name) for name in ("AdamW", "Adam", "AdaGrad", "RMSprop")]
+
+
+@case(2, 3)
+def every_class_takes_shards(folder):
+    for kind in CLASSES + ELEMENTWISE:
+        plain, model = Net(), Net()
+        fsdp(model)
+        chosen = [[(name, p) for name, p in net.named_parameters() if kind in ELEMENTWISE or name in MATRICES] for net in (plain, model)]
+        reference, optimizer = kind(chosen[0], lr=0.05), kind(chosen[1], lr=0.05)
+        train(plain, reference, 3)
+        train(model, optimizer, 3, fsdp)
+        assert_equal(model, optimizer, plain, reference)
+        assert ("to its owner" in optimizer.plan()) == (kind in CLASSES)
+        assert (optimizer._engine.bytes_sent() > 0) == (kind in CLASSES)
+
+
+MATRICES = ("up.weight", "down.weight", "twin.weight", "wide.weight", "thin.weight", "attention.out_proj.weight")
+
+
+@case(2, own=False)
+@case(2, own=True)
+def many_matrices_of_one_shape_equal_one_process(folder, own):
+    """Matrices so large that each is a round of its own for its owner."""
+    weights = [torch.randn(8, 400_000, generator=torch.Generator().manual_seed(i)) for i in range(5)]
+    make = lambda value: value.clone() if own else distribute_tensor(value, world_mesh(), [Shard(0)])  # noqa: E731
+    plain, parts = ([nn.Parameter(how(value)) for value in weights] for how in (torch.clone, make))
+    options = {"covariance": "ema", "side": "short", "lr": 0.05}
+    reference = prism_optim.Prism([(str(i), p) for i, p in enumerate(plain)], **options)
+    optimizer = prism_optim.Prism([(str(i), p) for i, p in enumerate(parts)], own=dist.group.WORLD if own else None, **options)
+    for step in range(3):
+        for i, (p, expected) in enumerate(zip(parts, plain, strict=True)):
+            has_gradient = (step, i) != (1, 2)
+            expected.grad = torch.randn(expected.shape, generator=torch.Generator().manual_seed(100 * step + i)) if has_gradient else None
+            p.grad = make(expected.grad) if has_gradient else None
+        reference.step()
+        optimizer.step()
+    for p, expected in zip(parts, plain, strict=True):
+        assert torch.equal(whole(p.detach()), expected.detach())
+    assert_equal_state(optimizer, reference)
+
+
 # ---- what one process decides holds for all
-
-
-def local_weights(model):
-    return [(p._local_tensor if isinstance(p, DTensor) else p).detach().clone() for p in model.parameters()]
 
 
 @case(2, reason="gradient")
@@ -220,6 +267,17 @@ def different_models_are_an_error_and_not_a_hang(folder):
     optimizer.add_param_group({"params": [(name, nn.Parameter(torch.ones(4, 4))) for name in names]})
     with pytest.raises(ValueError, match=text):
         optimizer.step()
+    here = dist.get_rank()
+    ones = lambda *shape: nn.Parameter(distribute_tensor(torch.ones(shape), mesh, [Shard(0)]))  # noqa: E731
+    shapes = [("a", ones(4, 4 + 4 * here))]
+    more = [("a", ones(4, 4)), ("b", ones(4, 4))][: 1 + here]
+    for different, options in ((shapes, {}), (more, {}), ([("a", ones(4, 4))], {"gamma": 1.0 + here})):
+        with pytest.raises(ValueError, match=text):
+            prism_optim.Prism(different, **options)
+    turned = DeviceMesh("cpu", [1, 0] if here else [0, 1])  # both processes believe that they hold the first rows
+    part = DTensor.from_local(torch.ones(2, 4), turned, [Shard(0)], run_check=False)
+    with pytest.raises(ValueError, match=text):
+        prism_optim.Prism([("a", nn.Parameter(part))])
 
 
 # ---- real training, saving and loading
@@ -288,6 +346,12 @@ def one_thread():  # like the processes, since sums depend on the number of thre
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("saved_by", sharded_training.SAVED_AS)
+def test_one_process_continues_what_any_number_saved(results, saved_by):
+    sharded_training.what_some_processes_saved_continues(results["folder"], saved_by, cut="whole")
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -372,14 +436,19 @@ def state_follows_a_shard_that_is_replaced(folder):
 
 @case(2)
 def parameters_swapped_for_shards_after_construction_are_followed(folder):
-    """As accelerate does it: the optimizer is made first, and then its parameters are replaced."""
+    """As accelerate does it: the optimizer is made first, placeholders free its parameters, and then shards take their places."""
     model, plain = Net(), Net()
     optimizer, reference = optimizer_of(model), optimizer_of(plain)
-    before = dict(model.named_parameters())
-    fsdp(model)
-    after = {before[name]: parameter for name, parameter in model.named_parameters()}
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    holders = {}
     for group in optimizer.param_groups:
-        group["params"] = [after[parameter] for parameter in group["params"]]
+        for place, parameter in enumerate(group["params"]):
+            group["params"][place] = torch.empty(1, dtype=parameter.dtype)
+            holders[group["params"][place]] = names[parameter]
+    fsdp(model)
+    after = dict(model.named_parameters())
+    for group in optimizer.param_groups:
+        group["params"] = [after[holders[holder]] for holder in group["params"]]
     train(model, optimizer, 2, fsdp)
     train(plain, reference, 2)
     assert_equal(model, optimizer, plain, reference)
