@@ -18,9 +18,12 @@ def is_available():
     return "no MPI" not in subprocess.run([PROGRAM, "doctor"], capture_output=True, text=True, env=ENVIRONMENT).stdout
 
 
+def launch(command, **options):
+    return subprocess.Popen(list(map(str, command)), **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": ENVIRONMENT, **options})
+
+
 def start(processes, *arguments, **options):
-    command = [*LAUNCHER, "-n", str(processes), PROGRAM, *map(str, arguments)]
-    return subprocess.Popen(command, **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": ENVIRONMENT, **options})
+    return launch([*LAUNCHER, "-n", processes, PROGRAM, *arguments], **options)
 
 
 def start_each(*commands):
@@ -28,8 +31,8 @@ def start_each(*commands):
     command = [*LAUNCHER]
     for place, arguments in enumerate(commands):
         started = arguments if isinstance(arguments, tuple) else (PROGRAM, *arguments)
-        command += [*([":"] if place > 0 else []), "-n", "1", *map(str, started)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        command += [*([":"] if place > 0 else []), "-n", "1", *started]
+    return launch(command)
 
 
 def finish(process, status=0, timeout=300):

@@ -408,6 +408,13 @@ def test_the_doctor_counts_the_gpus_and_says_when_they_are_hidden():
     assert "CUDA_VISIBLE_DEVICES" in output
 
 
+def test_mpirun_with_a_build_without_mpi_is_refused(tmp_path):
+    if "no MPI" not in run("doctor")[0]:
+        pytest.skip("this build has MPI")
+    _, errors = run("train", "--out", tmp_path / "run", status=2, env={**ENVIRONMENT, "OMPI_COMM_WORLD_SIZE": "2"})
+    assert "mpirun started several processes, but this build has no MPI; install libopenmpi-dev and build again" in errors
+
+
 def test_the_doctor_says_what_stops_training(places):
     output, _ = run("doctor", "--out", places["text"], status=1)
     assert re.search(r"^problem  results +\S*text.txt is not a folder$", output, re.MULTILINE)

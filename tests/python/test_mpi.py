@@ -158,6 +158,37 @@ def test_a_signal_to_any_process_saves_the_run(data, whole, tmp_path, signaled):
     assert harness.whole_differences(whole, run) == []
 
 
+def test_a_signal_to_the_launcher_saves_the_run(data, tmp_path):
+    """mpirun passes SIGTERM on after some seconds, and kills the processes after as many again."""
+    run, settings = tmp_path / "run", {**EXACT, **data, "train.steps": 5000, "checkpoint.every": 5000}
+    launcher = [*mpi.LAUNCHER, "--mca", "odls_base_sigkill_timeout", "4", "-n", "2", mpi.PROGRAM]
+    process = mpi.launch([*launcher, *harness.train(run, settings)])
+    assert mpi.wait_until(lambda: (run / "metrics.jsonl").exists() and len(json_lines(run / "metrics.jsonl")) > 6, process)
+    process.terminate()
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert [f"saved at step {step}" in output for step in harness.checkpoints(run)] == [True]
+    assert len(json_lines(run / "metrics.jsonl")) == harness.checkpoints(run)[0]
+
+
+def test_a_signal_saves_nothing_if_a_process_hangs(data, tmp_path):
+    run = tmp_path / "run"
+    process = mpi.start(2, *harness.train(run, {**EXACT, **data, "train.steps": 5000, "checkpoint.every": 1000, "run.peer_timeout": 4}))
+    assert mpi.wait_until(lambda: (run / "metrics.jsonl").exists() and len(json_lines(run / "metrics.jsonl")) > 6, process)
+    pids = mpi.ranks(process)
+    os.kill(pids[1], signal.SIGSTOP)
+    os.kill(pids[0], signal.SIGTERM)
+    try:
+        process.communicate(timeout=30)
+    finally:
+        for pid in pids:
+            if mpi.is_program(pid):
+                os.kill(pid, signal.SIGKILL)
+    assert process.returncode != 0
+    assert harness.checkpoints(run) == []
+    assert harness.leftovers(run) == []
+
+
 def test_a_process_that_hangs_ends_the_others_after_the_time_out(data, tmp_path):
     run = tmp_path / "run"
     process = mpi.start(2, *harness.train(run, {**EXACT, **data, "train.steps": 5000, "run.peer_timeout": 6}))
