@@ -114,12 +114,12 @@ class Engine {
   // One matrix of the matrix rules, and the process that shapes it.
   struct PlanLine {
     std::string name;
-    std::vector<int64_t> shape;  // of the whole
+    std::vector<int64_t> shape;   // of the whole
     std::vector<GramSide> sides;  // of the Gram matrices that shaping it forms
-    const Layout* layout;        // null: every process shapes the matrices that it holds
-    int64_t owner;               // −1 without a layout
-    double cost;                 // of shaping it
-    std::vector<int64_t> bytes;  // that each rank sends at a step, at most
+    const Layout* layout;         // null: every process shapes the matrices that it holds
+    int64_t owner;                // −1 without a layout
+    double cost;                  // of shaping it
+    std::vector<int64_t> bytes;   // that each rank sends at a step, at most
   };
   std::vector<PlanLine> plan() const;
 

@@ -194,7 +194,8 @@ std::vector<GramSide> PrismOptions::gram_sides(at::IntArrayRef shape) const {
   std::vector<GramSide> sides;
   for (const auto& side : sides_of(*this, shape)) {
     const auto [own, other] = side.transposed ? std::pair(m, n) : std::pair(n, m);
-    sides.push_back({covariance() == CovarianceKind::Instant ? std::min(own, 2 * other) : own});  // of [T; γD] if smaller
+    sides.push_back(
+        {covariance() == CovarianceKind::Instant ? std::min(own, 2 * other) : own});  // of [T; γD] if smaller
   }
   return sides;
 }

@@ -45,7 +45,9 @@ class PrismOptions : public MomentumOptions<PrismOptions> {
   std::unique_ptr<KernelRule> kernel_rule() const override;
   void check() const override;
   void use_mixed_defaults() override;
-  Side used_side() const { return covariance() == CovarianceKind::Ema || side() != Side::Whitened ? side() : Side::Inputs; }
+  Side used_side() const {
+    return covariance() == CovarianceKind::Ema || side() != Side::Whitened ? side() : Side::Inputs;
+  }
   ShapingOptions shaping() const { return {.gamma = gamma(), .side = used_side(), .polar = polar()}; }
 
  protected:

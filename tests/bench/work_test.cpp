@@ -48,11 +48,12 @@ TEST(StepWork, OfTheInputsSideIsThatOfTheLongerGramMatrix) {
 }
 
 TEST(StepWork, OfWhitenedMatricesAddsTheRootAndOneProduct) {
-  const auto whitened = make_options("prism", {{"coefficients", "minimax9"}, {"covariance", "ema"}, {"side", "whitened"}, {"root_every", 16}});
+  const auto whitened = make_options(
+      "prism", {{"coefficients", "minimax9"}, {"covariance", "ema"}, {"side", "whitened"}, {"root_every", 16}});
   EXPECT_DOUBLE_EQ(step_work(*whitened, kTall)->flop, flop("prism_ema_minimax9"));
   const double m = kN, n = kM;  // 32×96, shaped by 32×32
-  EXPECT_DOUBLE_EQ(step_work(*whitened, kWide)->flop,
-                   flop("muon_minimax9") + m * n * n /* DᵀD */ + 2 * m * n * n /* X */ + 17 * n * n * n / 16 /* root */);
+  EXPECT_DOUBLE_EQ(step_work(*whitened, kWide)->flop, flop("muon_minimax9") + m * n * n /* DᵀD */ +
+                                                          2 * m * n * n /* X */ + 17 * n * n * n / 16 /* root */);
   EXPECT_DOUBLE_EQ(step_work(*whitened, kWide)->bytes, 20 * m * n + (2 + 1 + 1.0 / 16) * 4 * n * n);
 }
 
