@@ -130,7 +130,8 @@ TEST_F(SamplerTest, AWeightIsHowOftenAnEpochGoesThroughAStretch) {
       }
     }
     for (size_t i = 0; i < 3; ++i) {
-      EXPECT_EQ(drawn[i], std::llround(weights[i] * static_cast<double>(sizes[i] / context)));
+      const int64_t windows = sizes[i] / context;
+      EXPECT_EQ(drawn[i], std::llround(weights[i] * static_cast<double>(windows)));
     }
     EXPECT_EQ(std::ssize(seen[1]), 150 * context) << "half of the windows, each once";
     EXPECT_EQ(std::ssize(seen[2]), 50 * context);
