@@ -9,7 +9,7 @@ namespace prism::text {
 namespace {
 
 TextSource from(std::vector<std::string> pieces) {
-  return [pieces, next = size_t{0}](std::string& piece) mutable {
+  return [pieces = std::move(pieces), next = size_t{0}](std::string& piece) mutable {
     if (next == pieces.size()) return false;
     piece = pieces[next++];
     return true;
