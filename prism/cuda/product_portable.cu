@@ -107,6 +107,13 @@ __device__ void multiply_tiles(WarpSums& sums, const __half* A, const __half* B,
   }
 }
 
+// Stores v in the outputs of a product that has them.
+__device__ void store(float v, const Epilogue& e, int64_t offset) {
+  const __half high = __float2half_rn(v);
+  if (e.high != nullptr) e.high[offset] = high;
+  if (e.low != nullptr) e.low[offset] = __float2half_rn(v - __half2float(high));
+}
+
 // Computes v from a sum, stores it, and returns it. `mirror` stores the upper half of symmetric results.
 __device__ float finish(float sum, const Launch& launch, int matrix, int row, int column) {
   const Epilogue& e = launch.product.epilogue;
@@ -120,9 +127,7 @@ __device__ float finish(float sum, const Launch& launch, int matrix, int row, in
     if (e.writes_C && applies(launch.rates.apply)) here = v;
   }
   if (row == column) v += factor(e.diagonal, e.diagonal_of, matrix);
-  const __half high = __float2half_rn(v);
-  if (e.high != nullptr) e.high[offset] = high;
-  if (e.low != nullptr) e.low[offset] = __float2half_rn(v - __half2float(high));
+  store(v, e, offset);
   return v;
 }
 
@@ -133,9 +138,7 @@ __device__ void mirror(float v, const Launch& launch, int matrix, int row, int c
     auto* C = static_cast<float*>(launch.pointers.W[e.first + matrix]);
     C[static_cast<int64_t>(column) * launch.product.columns + row] = v;
   }
-  const __half high = __float2half_rn(v);
-  if (e.high != nullptr) e.high[offset] = high;
-  if (e.low != nullptr) e.low[offset] = __float2half_rn(v - __half2float(high));
+  store(v, e, offset);
 }
 
 template <class T>
