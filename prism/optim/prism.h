@@ -45,6 +45,7 @@ class PrismOptions : public MomentumOptions<PrismOptions> {
   std::unique_ptr<KernelRule> kernel_rule() const override;
   void check() const override;
   void use_mixed_defaults() override;
+  // The side that steps use: only a dense average can be whitened.
   Side used_side() const {
     return covariance() == CovarianceKind::Ema || side() != Side::Whitened ? side() : Side::Inputs;
   }

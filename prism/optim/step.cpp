@@ -393,7 +393,6 @@ void step_singles(const Options& options, std::vector<Bucket>& singles, const st
     order.emplace_back(cost, &bucket);
     total += cost;
   }
-  if (order.empty()) return;
   std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   const int threads = at::get_num_threads();
   if (threads > 1 && total < 2 * threads * order.front().first) {

@@ -101,6 +101,7 @@ json key_settings(const io::Config& config) {
     if (is_left_out(name) || !resolved.has(name)) continue;
     const auto& value = resolved.value(name);
     if (value == "auto" && key.fallback() == "auto") continue;  // not an option of this optimizer
+    // Only whitened matrices have roots; the results of others were stored without this key.
     if (name == "optimizer.root_every" && !resolved.is("optimizer.side", "whitened")) continue;
     if (const auto added = added_later().find(name); added != added_later().end() && added->second == value) continue;
     settings[name] = value;
