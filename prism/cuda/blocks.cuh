@@ -1,6 +1,7 @@
 #pragma once
 
-// Helpers for the kernels of this folder and of prism/model: arrays of blocks, and sums over lanes and threads.
+// Helpers for the kernels of this folder and of prism/model: arrays of blocks, prefetches, and sums over lanes and
+// threads.
 
 #include <cstdint>
 #include <cstring>
@@ -20,6 +21,9 @@ __device__ int array_of_block(int arrays, int block, const FirstBlock& first_blo
   }
   return low;
 }
+
+// Asks for the cache line at an address, so that a later read finds it in the L2 cache.
+__device__ inline void prefetch(const void* line) { asm volatile("prefetch.global.L2 [%0];" ::"l"(line)); }
 
 // The sum over a warp, in every lane.
 __device__ inline float warp_sum(float x) {

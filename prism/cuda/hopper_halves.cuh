@@ -2,6 +2,7 @@
 
 // Finishes sums that become fp16 matrices, plain or mirrored. Part of product_hopper.cu.
 
+#include "prism/cuda/blocks.cuh"
 #include "prism/cuda/hopper_tiles.cuh"
 
 namespace prism::cuda {
@@ -174,8 +175,21 @@ __device__ __forceinline__ void bring_C1(Pairs& pairs, int part, const Stack& st
   }
 }
 
-// Adds beta·C to v, and writes v to C if asked, for a strip. These matrices are averaged covariances. They are rare, so
-// the code is simple.
+// Asks for a strip of C, an averaged covariance, which is in no cache before. Each thread asks for half a row.
+template <class Launch>
+__device__ __forceinline__ void prefetch_float32(const Launch& launch, const Stack& stack, int matrix, int row0,
+                                                 int column0) {
+  if (!stack.epilogue.reads_C || !is_needed(stack, row0, column0)) return;
+  const int thread = threadIdx.x % kGroup, n = stack.columns;
+  const int row = row0 + thread / 2, column = column0 + thread % 2 * (kStrip / 2);
+  if (row >= n || column >= n) return;
+  const auto* C = static_cast<const float*>(launch.pointers.W[stack.epilogue.first + matrix]);
+  prefetch(C + static_cast<int64_t>(row) * n + column);
+}
+
+// Adds beta·C to v, and writes v to C if asked, for a strip. In strips that are whole, and in a matrix with even rows,
+// elements come in pairs. All of a batch are read before the first is written: the compiler must keep that order, and
+// each read takes long.
 template <class Launch>
 __device__ __forceinline__ void add_float32(float (&v)[32], const Launch& launch, const Epilogue& e, int matrix, int n,
                                             int row0, int column0) {
@@ -185,7 +199,42 @@ __device__ __forceinline__ void add_float32(float (&v)[32], const Launch& launch
   float* here = C + static_cast<int64_t>(row) * n + column;
   float* mirrored = C + static_cast<int64_t>(column) * n + row;
   const float beta = e.reads_C ? factor(e.beta, e.beta_of, matrix) : 0;
-  const bool writes = e.writes_C && applies(launch.rates.apply);
+  const bool writes = e.writes_C && applies(launch.rates.apply) && !leaves_C(e, matrix);
+  const bool in_pairs =
+      n % 2 == 0 && reinterpret_cast<uintptr_t>(C) % sizeof(float2) == 0 && row0 + kStrip <= n && column0 + kStrip <= n;
+  if (in_pairs) {
+    constexpr int kBatch = 8;
+#pragma unroll
+    for (int first = 0; first < 16; first += kBatch) {
+      float2 old[kBatch];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const int pair = first + i;
+        old[i] = e.reads_C ? *reinterpret_cast<const float2*>(here + pair % 2 * 8 * n + pair / 2 * 8) : float2{};
+      }
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const int pair = first + i;
+        v[2 * pair] = fmaf(beta, old[i].x, v[2 * pair]);
+        v[2 * pair + 1] = fmaf(beta, old[i].y, v[2 * pair + 1]);
+      }
+      if (!writes) continue;
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const int pair = first + i, down = pair % 2 * 8, right = pair / 2 * 8;
+        const float2 pair_of_v = {v[2 * pair], v[2 * pair + 1]};
+        float* target = here + down * n + right;
+        if (column + right + 1 <= row + down) {
+          *reinterpret_cast<float2*>(target) = pair_of_v;
+          mirrored[right * n + down] = pair_of_v.x;
+          mirrored[(right + 1) * n + down] = pair_of_v.y;
+        } else if (column + right <= row + down) {
+          *target = mirrored[right * n + down] = pair_of_v.x;
+        }
+      }
+    }
+    return;
+  }
 #pragma unroll
   for (int i = 0; i < 32; ++i) {
     const int down = 8 * (i / 2 % 2), right = 8 * (i / 4) + i % 2;
@@ -348,6 +397,8 @@ __device__ __forceinline__ void multiply_tiles(const Launch& launch, Shared& sha
                     chunk_of_rows(stack, tile, row0, group), stack.A_down, shared, ring,
                     kStrips + (Ordered ? 2 : 0) + (adds ? kPartsOfC1 - (Ordered ? 1 : 0) : 0), [&](int part) {
                       if (part < kStrips) {
+                        if (Kind == Result::Float32 && goes)
+                          prefetch_float32(launch, stack, tile.matrix, row0, tile.column + part * kStrip);
                         write_pairs(pairs, part, launch, finished, strips, group);
                       } else if (Ordered && part == kSignal) {
                         if (finished.stack >= 0) signal_progress(launch.stacks[finished.stack], finished.matrix);

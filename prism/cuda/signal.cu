@@ -189,6 +189,8 @@ __global__ void __launch_bounds__(kThreads) advance_kernel(const __grid_constant
   const bool apply = applies(launch.settings.apply);
   const float T_factor = launch.factors.T[index];
   const float D_factor = launch.settings.noisy ? launch.factors.D[index] : 0;
+  // Between refreshes of an average, D is not read.
+  const bool writes_D = matrix.D != nullptr && !(launch.settings.averaged && D_factor == 0);
   const int64_t begin = static_cast<int64_t>(block - matrix.first_block) * kBlockElements;
   const int64_t end = min(begin + kBlockElements, static_cast<int64_t>(matrix.m) * matrix.n);
   if (takes_eights<T>(matrix)) {
@@ -206,7 +208,7 @@ __global__ void __launch_bounds__(kThreads) advance_kernel(const __grid_constant
       }
       if (apply) store_eight(matrix.M + i, m);
       store_eight(matrix.T + i, t);
-      if (matrix.D != nullptr) store_eight(matrix.D + i, d);
+      if (writes_D) store_eight(matrix.D + i, d);
     }
     return;
   }
@@ -215,7 +217,7 @@ __global__ void __launch_bounds__(kThreads) advance_kernel(const __grid_constant
     const int64_t target = i / matrix.n * matrix.pitch + i % matrix.n;
     if (apply) matrix.M[i] = signal.M;
     matrix.T[target] = __float2half_rn(signal.T * T_factor);
-    if (matrix.D != nullptr) matrix.D[target] = __float2half_rn(signal.D * D_factor);
+    if (writes_D) matrix.D[target] = __float2half_rn(signal.D * D_factor);
   }
 }
 

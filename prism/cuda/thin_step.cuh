@@ -338,23 +338,22 @@ class ThinStep {
     __syncthreads();
   }
 
-  __device__ static void prefetch(const void* base, Real type, int offset) {
-    const int64_t bytes = static_cast<int64_t>(offset) * (type == Real::Float32 ? 4 : 2);
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(base) + bytes));
+  __device__ static void prefetch_at(const void* base, Real type, int offset) {
+    prefetch(static_cast<const char*>(base) + static_cast<int64_t>(offset) * (type == Real::Float32 ? 4 : 2));
   }
 
   // Brings the gradient and momentum of a tile to the L2 cache, a line by each of k lanes.
   __device__ void prefetch_signal(int tile) const {
     const int offset = matrix_.left ? lane() * length_ + tile * kTile : (tile * k_ + lane()) * kTile;
     if (tile >= tiles_ || lane() >= k_ || offset >= length_ * k_ || matrix_.M == nullptr) return;
-    prefetch(matrix_.G, matrix_.gradient, offset);
-    prefetch(matrix_.M, Real::Float32, offset);
+    prefetch_at(matrix_.G, matrix_.gradient, offset);
+    prefetch_at(matrix_.M, Real::Float32, offset);
   }
 
   // The same for all weights, while the iteration runs.
   __device__ void prefetch_weights() const {
     for (int at = static_cast<int>(threadIdx.x) * kTile; at < length_ * k_; at += kThreads * kTile)
-      prefetch(matrix_.W, matrix_.weight, at);
+      prefetch_at(matrix_.W, matrix_.weight, at);
   }
 
   __device__ float* square(int b) const { return squares_ + b * Size::kSquare; }
