@@ -27,9 +27,13 @@ __device__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// Starts a copy of 16 bytes to shared memory.
-__device__ void copy(__half* target, const __half* source) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(target)), "l"(source) : "memory");
+// Starts a copy of 16 bytes to shared memory, or nothing.
+__device__ void copy_if(bool wanted, __half* target, const __half* source) {
+  asm volatile(
+      "{.reg .pred wanted; setp.ne.b32 wanted, %2, 0; @wanted cp.async.cg.shared.global [%0], [%1], 16;}" ::"r"(
+          shared_address(target)),
+      "l"(source), "r"(static_cast<int>(wanted))
+      : "memory");
 }
 // Starts a copy of the first `bytes` of 16 to shared memory; the others become 0.
 __device__ void copy_or_zero(__half* target, const __half* source, int bytes) {
@@ -62,6 +66,7 @@ template <bool Down, int Outer, int Depth, int Threads>
 class Copier {
  public:
   using Tile = OperandTile<Down, Outer, Depth>;
+  static constexpr int kLinesAtOnce = Threads / Tile::kPieces, kCopies = Tile::kLines / kLinesAtOnce;
 
   __device__ void begin(const Operand& operand, int matrix, int outer0, int outer, int k) {
     const int row = line() + (Down ? 0 : outer0), column = piece() * kHalves + (Down ? outer0 : 0);
@@ -72,26 +77,31 @@ class Copier {
     k_left_ = k;
   }
 
-  // Starts the copies of the next step.
-  __device__ void start(__half* tile) {
-    if (outer_left_ >= Outer && k_left_ >= Depth) {
-#pragma unroll
-      for (int l = 0; l < Tile::kLines; l += kLinesAtOnce)
-        copy(tile + place_ + l * Tile::kLineHalves, source_ + static_cast<int64_t>(l) * pitch_);
-    } else {
-      const int lines = (Down ? k_left_ : outer_left_) - line();
-      const int halves = min(max((Down ? outer_left_ : k_left_) - piece() * kHalves, 0), kHalves);
-#pragma unroll
-      for (int l = 0; l < Tile::kLines; l += kLinesAtOnce)
-        copy_or_zero(tile + place_ + l * Tile::kLineHalves, source_ + static_cast<int64_t>(l) * pitch_,
-                     l < lines ? halves * static_cast<int>(sizeof(__half)) : 0);
-    }
+  // Returns true if the next step's tile is inside the matrix.
+  __device__ bool is_whole() const { return outer_left_ >= Outer && k_left_ >= Depth; }
+
+  // Starts one of the copies of the next step, whose tile is whole, or nothing.
+  __device__ void start_if(bool wanted, __half* tile, int copy) const {
+    const int l = copy * kLinesAtOnce;
+    copy_if(wanted, tile + place_ + l * Tile::kLineHalves, source_ + static_cast<int64_t>(l) * pitch_);
+  }
+
+  // Starts all copies of the next step. Unrolled code would be executed, without effect, for whole tiles as well.
+  __device__ void start_all(__half* tile) const {
+    const int lines = (Down ? k_left_ : outer_left_) - line();
+    const int halves = min(max((Down ? outer_left_ : k_left_) - piece() * kHalves, 0), kHalves);
+#pragma unroll 1
+    for (int l = 0; l < Tile::kLines; l += kLinesAtOnce)
+      copy_or_zero(tile + place_ + l * Tile::kLineHalves, source_ + static_cast<int64_t>(l) * pitch_,
+                   l < lines ? halves * static_cast<int>(sizeof(__half)) : 0);
+  }
+
+  __device__ void go_on() {
     source_ += Down ? static_cast<int64_t>(Depth) * pitch_ : Depth;
     k_left_ -= Depth;
   }
 
  private:
-  static constexpr int kLinesAtOnce = Threads / Tile::kPieces;
   static_assert(kLinesAtOnce % 8 == 0 && Tile::kLines % kLinesAtOnce == 0, "a thread's lines differ by multiples of 8");
 
   // The thread's first line and its piece of each line.
@@ -170,16 +180,19 @@ __device__ __forceinline__ void multiply(WarpSums<Shape>& sums, const Product& p
   const int steps = first_steps + (product.term_count > 1 ? (product.terms[1].k + kDepth - 1) / kDepth : 0);
   const auto tile_of_A = [&](int stage) { return reinterpret_cast<__half*>(memory) + stage * Shape::kStageHalves; };
   const auto tile_of_B = [&](int stage) { return tile_of_A(stage) + Shape::kRows * kDepth; };
-  const auto start = [&](int step, int stage) {
-    if (step < steps) {
-      if (step == 0 || step == first_steps) {
-        const Term& term = product.terms[step == 0 ? 0 : 1];
-        A.begin(term.A, matrix, tile.row, product.rows, term.k);
-        B.begin(term.B, matrix, tile.column, product.columns, term.k);
-      }
-      A.start(tile_of_A(stage));
-      B.start(tile_of_B(stage));
-    }
+  const auto begin_term = [&](int step) {
+    if (step != 0 && step != first_steps) return;
+    const Term& term = product.terms[step == 0 ? 0 : 1];
+    A.begin(term.A, matrix, tile.row, product.rows, term.k);
+    B.begin(term.B, matrix, tile.column, product.columns, term.k);
+  };
+  const auto start_all = [&](int stage) {
+    A.start_all(tile_of_A(stage));
+    B.start_all(tile_of_B(stage));
+  };
+  const auto end_copies = [&] {
+    A.go_on();
+    B.go_on();
     commit_copies();  // an empty group, too, so that their number is known
   };
 
@@ -191,30 +204,50 @@ __device__ __forceinline__ void multiply(WarpSums<Shape>& sums, const Product& p
     for (int j = 0; j < kBlocksAcross; ++j) reader_of_B.load(b[to][j], tile_of_B(stage), j, k);
   };
 
-  for (int step = 0; step < kStages - 1; ++step) start(step, step);
+  for (int step = 0; step < kStages - 1; ++step) {
+    begin_term(step);
+    if (step < steps) start_all(step);
+    end_copies();
+  }
   wait_for_copies<kStages - 2>();
   __syncthreads();
   load(0, 0, 0);
+  // The copies of a step are spread over its products: many at once would block the loads behind them. The last 16 inner
+  // indices have none.
+  constexpr int kCopies = decltype(A)::kCopies + decltype(B)::kCopies, kPlaces = (kBlocksOfK - 1) * kBlocksDown;
+  constexpr int kCopiesAtOnce = (kCopies + kPlaces - 1) / kPlaces;
   int stage = 0;
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
     if (step == max(steps - kLastSteps, 0)) before_end();
     const int next = stage + 1 < kStages ? stage + 1 : 0, last = stage > 0 ? stage - 1 : kStages - 1;
+    const int copied = step + kStages - 1;
+    begin_term(copied);
+    const bool whole = A.is_whole() && B.is_whole();
+    if (copied < steps && !whole) start_all(last);
 #pragma unroll
     for (int k = 0; k < kBlocksOfK; ++k) {
       if (k + 1 < kBlocksOfK) {
         load((k + 1) % 2, stage, k + 1);
       } else {
+        end_copies();
         wait_for_copies<kStages - 2>();
         __syncthreads();  // the next tiles have arrived, and everyone has read those of this step
         load((k + 1) % 2, next, 0);
       }
-      if (k == 0) start(step + kStages - 1, last);
 #pragma unroll
       for (int i = 0; i < kBlocksDown; ++i) {
 #pragma unroll
         for (int j = 0; j < 2 * kBlocksAcross; ++j)
           multiply_add(sums[i][j], a[k % 2][i], b[k % 2][j / 2][j % 2 * 2], b[k % 2][j / 2][j % 2 * 2 + 1]);
+#pragma unroll
+        for (int c = (k * kBlocksDown + i) * kCopiesAtOnce; c < (k * kBlocksDown + i + 1) * kCopiesAtOnce; ++c) {
+          if (c < A.kCopies) {
+            A.start_if(copied < steps && whole, tile_of_A(last), c);
+          } else if (c < kCopies) {
+            B.start_if(copied < steps && whole, tile_of_B(last), c - A.kCopies);
+          }
+        }
       }
     }
     stage = next;

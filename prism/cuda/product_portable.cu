@@ -8,8 +8,8 @@ namespace {
 
 constexpr int kBand = 8;  // rows of tiles that share their columns' operands in the cache
 
-// Shared memory holds at most 99 KiB of a block, and two blocks of the largest tiles with compute capability 8.0.
-using Large = Shape<128, 128, 2, 2, 64, 2, 2>;
+// A block has at most 99 KiB of shared memory: devices of compute capability 8.6 and 8.9 have no more.
+using Large = Shape<128, 128, 2, 2, 64, 3, 2>;
 using Medium = Shape<128, 64, 2, 2, 64, 3, 3>;
 using Small = Shape<64, 64, 2, 2, 64, 3, 4>;
 
