@@ -86,7 +86,8 @@ class Copier {
     copy_if(wanted, tile + place_ + l * Tile::kLineHalves, source_ + static_cast<int64_t>(l) * pitch_);
   }
 
-  // Starts all copies of the next step. Unrolled code would be executed, without effect, for whole tiles as well.
+  // Starts all copies of the next step. The loop is not unrolled: the compiler would turn it into predicated
+  // instructions, which whole tiles would execute as well.
   __device__ void start_all(__half* tile) const {
     const int lines = (Down ? k_left_ : outer_left_) - line();
     const int halves = min(max((Down ? outer_left_ : k_left_) - piece() * kHalves, 0), kHalves);
@@ -96,7 +97,8 @@ class Copier {
                    l < lines ? halves * static_cast<int>(sizeof(__half)) : 0);
   }
 
-  __device__ void go_on() {
+  // Moves to the step after the next.
+  __device__ void advance() {
     source_ += Down ? static_cast<int64_t>(Depth) * pitch_ : Depth;
     k_left_ -= Depth;
   }
@@ -191,8 +193,8 @@ __device__ __forceinline__ void multiply(WarpSums<Shape>& sums, const Product& p
     B.start_all(tile_of_B(stage));
   };
   const auto end_copies = [&] {
-    A.go_on();
-    B.go_on();
+    A.advance();
+    B.advance();
     commit_copies();  // an empty group, too, so that their number is known
   };
 
