@@ -57,7 +57,7 @@ struct Epilogue {
   const float *c1_of = nullptr, *diagonal_of = nullptr;
   const __half* C1 = nullptr;  // with the pitch and stride of the outputs
   __half *high = nullptr, *low = nullptr;
-  int pitch = 0;
+  int pitch = 0;  // a multiple of 8; what is between the columns and the pitch may be overwritten
   int64_t stride = 0;
 
   bool reads_C = false, writes_C = false;  // (n, n) float32 matrices in the launch's table

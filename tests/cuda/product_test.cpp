@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <random>
 #include <string>
 
@@ -324,6 +325,84 @@ TEST_P(Products, OfManyMatricesShareALaunch) {  // in several rounds of tiles, l
           ASSERT_EQ(lows[s](b, i, j), lows[s](b, j, i)) << n << ' ' << b << ' ' << i << ' ' << j;
         }
       }
+    }
+  }
+}
+
+// The portable kernel takes small tiles for one matrix, and larger ones for many: the largest if k is large. All matrices
+// have the same operands.
+constexpr int kMany = 100;
+
+TEST(Portable, ManyMatricesGiveTheBitsOfOne) {
+  if (!has_device()) GTEST_SKIP() << "needs a GPU";
+  constexpr int kSide = 521;
+  for (const int k : {72, 1033}) {
+    for (const auto& [A_down, B_down, symmetric] : std::vector<std::array<bool, 3>>{{false, false, false},
+                                                                                    {false, false, true},
+                                                                                    {false, true, false},
+                                                                                    {true, false, false},
+                                                                                    {true, true, true}}) {
+      const Stack A(1, A_down ? k : kSide, A_down ? kSide : k, 1), B(1, B_down ? k : kSide, B_down ? kSide : k, 2);
+      const int pitch = pitch_of(kSide);
+      const size_t elements = size_t(kSide) * pitch;
+      std::vector<std::vector<__half>> results;
+      for (const int count : {1, kMany}) {
+        const DeviceArray<__half> high(std::vector<__half>(count * elements)),
+            low(std::vector<__half>(count * elements));
+        Product product{.count = count,
+                        .rows = kSide,
+                        .columns = kSide,
+                        .A_down = A_down,
+                        .B_down = B_down,
+                        .symmetric = symmetric};
+        product.terms[0] = {{A.there.data(), A.pitch, 0}, {B.there.data(), B.pitch, 0}, k};
+        product.epilogue = {
+            .high = high.data(), .low = low.data(), .pitch = pitch, .stride = static_cast<int64_t>(elements)};
+        ASSERT_CUDA(launch(Kernel::Portable, product));
+        ASSERT_CUDA(cudaDeviceSynchronize());
+        results.push_back(high.values());
+        results.push_back(low.values());
+      }
+      for (const int half : {0, 1}) {
+        for (int b = 0; b < kMany; ++b) {
+          for (int i = 0; i < kSide; ++i) {
+            const size_t row = size_t(i) * pitch;
+            ASSERT_EQ(std::memcmp(&results[half][row], &results[2 + half][b * elements + row], kSide * sizeof(__half)),
+                      0)
+                << k << ' ' << A_down << B_down << symmetric << ' ' << half << ' ' << b << ' ' << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Portable, ManyUpdatesGiveTheBitsOfOne) {
+  if (!has_device()) GTEST_SKIP() << "needs a GPU";
+  for (const auto& [m, n, k] : std::vector<std::array<int, 3>>{{521, 520, 72}, {521, 520, 1033}, {520, 519, 1033}}) {
+    const size_t elements = size_t(m) * n;
+    const Stack A(1, m, k, 1), B(1, k, n, 2);
+    std::vector<std::vector<__half>> weights;
+    std::vector<std::vector<float>> all_masters;
+    for (const int count : {1, kMany}) {
+      const DeviceArray<__half> W(std::vector<__half>(count * elements, __half(0.5f)));
+      const DeviceArray<float> masters(std::vector<float>(count * elements, 0.5f));
+      Product product{.count = count, .rows = m, .columns = n, .B_down = true};
+      product.terms[0] = {{A.there.data(), A.pitch, 0}, {B.there.data(), B.pitch, 0}, k};
+      product.epilogue = {.weights = true, .weight = Real::Float16, .has_master = true};
+      Pointers pointers{};
+      for (int b = 0; b < count; ++b)
+        pointers.W[b] = W.data() + b * elements, pointers.master[b] = masters.data() + b * elements;
+      ASSERT_CUDA(launch(Kernel::Portable, product, pointers, {{.value = 0.125}, nullptr, 0.5f}));
+      ASSERT_CUDA(cudaDeviceSynchronize());
+      weights.push_back(W.values());
+      all_masters.push_back(masters.values());
+    }
+    for (int b = 0; b < kMany; ++b) {
+      ASSERT_EQ(std::memcmp(weights[0].data(), &weights[1][b * elements], elements * sizeof(__half)), 0)
+          << n << ' ' << b;
+      ASSERT_EQ(std::memcmp(all_masters[0].data(), &all_masters[1][b * elements], elements * sizeof(float)), 0)
+          << n << ' ' << b;
     }
   }
 }
