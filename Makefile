@@ -4,13 +4,14 @@
 #   TORCH_INDEX=   package index for that torch, e.g. the one with CPU builds
 #   JOBS=          number of parallel compile jobs and C++ test programs
 #   CI=true        treat warnings as errors
+#   SINCE=         commit: `make lint` runs clang-tidy only on what changed since then
 #   UNITY=OFF      compile each source alone: slower from scratch, faster after a small edit
 #   MINUTES=       duration of `make endure` (60)
 #   DEVICE=        device of `make endure`: cpu or cuda
 
 PRESET := $(if $(filter true 1,$(CI)),ci,release)
 PY := $(if $(PYTHON),$(PYTHON),.venv/bin/python)
-export PYTHON TORCH TORCH_INDEX JOBS
+export PYTHON TORCH TORCH_INDEX JOBS SINCE
 
 CONFIGURE = cmake -DPRISM_PYTHON="$(PYTHON)" $(if $(UNITY),-DCMAKE_UNITY_BUILD=$(UNITY)) --log-level=WARNING --preset
 BUILD = cmake --build $(if $(JOBS),--parallel $(JOBS)) --preset

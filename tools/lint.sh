@@ -3,6 +3,7 @@
 # tools/lint.sh check     checks the format, runs clang-tidy on the sources in build/lint/compile_commands.json, checks the Python types
 #
 # JOBS=    number of clang-tidy processes (default: all cores)
+# SINCE=   a commit: run clang-tidy only on sources that changed since then, and on those beside a header that did
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -10,7 +11,16 @@ sources() { git ls-files -z --cached --others --exclude-standard "$@"; }
 # Sources that are compiled alone, and files in build/lint that include those compiled together; no generated sources.
 compiled() {
   sed -n "s|^ *\"file\": \"$PWD/\(.*\)\",\{0,1\}$|\1|p" build/lint/compile_commands.json |
-    grep -E '^build/.*/Unity/|\.cpp$' | grep -vE '^build/.*\.cpp$' | sort -u
+    grep -E '^build/.*/Unity/|\.cpp$' | grep -vE '^build/.*\.cpp$' | sort -u | if [[ -n "${SINCE:-}" ]]; then changed; else cat; fi
+}
+# Of the inputs read from standard input, those with a source that changed since $SINCE.
+changed() {
+  local parts input
+  parts=$(git diff --name-only "$SINCE" -- '*.cpp' '*.h' && git ls-files --others --exclude-standard '*.cpp' '*.h')
+  parts=$(sed 's|[^/]*\.h$||' <<<"$parts")  # of a header, its folder
+  while read -r input; do
+    if [[ -n "$parts" ]] && { echo "$input"; [[ "$input" != build/* ]] || cat "$input"; } | grep -qF "$parts"; then echo "$input"; fi
+  done
 }
 
 case "${1:-}" in

@@ -29,10 +29,10 @@ const char* name_of(KernelTime::Bound bound);  // "launch", "memory", "tensor"
 std::vector<Kernel> as_launched(const std::vector<Kernel>& kernels, const std::vector<std::string>& names);
 
 // Returns, for each launch, the index of its kernel in `kernels`; nothing for a launch that does not fit. Elementwise
-// kernels and sequences are matched by name, products by position. A step runs in chunks, and each chunk begins with the first
-// kernel. The products of a chunk are the means, the Grams, the iteration and the updates, in this order, with equally
-// many launches of mean, Gram and update. A product of the iteration is one launch or, if the norms of the Grams have
-// kernels of their own, equally many for each: the portable kernel takes the sides of the Grams one by one.
+// kernels and sequences are matched by name, products by position. A step runs in chunks, and each chunk begins with the
+// first kernel. The products of a chunk are the means, the Grams, the iteration and the updates, in this order, with
+// equally many launches of mean, Gram and update. A product of the iteration is one launch or, if the norms of the Grams
+// have kernels of their own, equally many for each: the portable kernel takes the sides of the Grams one by one.
 std::vector<std::optional<size_t>> match_launches(const std::vector<std::string>& names,
                                                   const std::vector<Kernel>& kernels);
 

@@ -31,8 +31,9 @@ struct Peak {
 std::optional<Peak> peak_of(const std::string& device_name);
 
 // Returns the work of one step over these shapes with float32 weights and gradients; nothing if the optimizer is not
-// modeled. Spectral optimizers: the products of the kernels; G is read, M and W (and the averaged covariance and its root)
-// are read and written, averaged over `covariance_every` and `root_every` steps. Adam: G is read, W and two averages are read and written.
+// modeled. Spectral optimizers: the products of the kernels; G is read, M and W (and the averaged covariance and its
+// root) are read and written, averaged over `covariance_every` and `root_every` steps. Adam: G is read, W and two
+// averages are read and written.
 std::optional<Work> step_work(const Options& options, const std::vector<Shape>& shapes);
 
 // One kernel of a spectral step (prism/cuda/spectral.cpp).

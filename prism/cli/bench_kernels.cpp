@@ -2,7 +2,6 @@
 #include <torch/version.h>
 
 #include <algorithm>
-#include <memory>
 
 #include "prism/bench/kernels.h"
 #include "prism/bench/library.h"
@@ -132,25 +131,24 @@ int bench_kernels(const KernelsOptions& options) {
   return 0;
 }
 
-Action attach_bench_kernels(CLI::App& app) {
-  auto options = std::make_shared<KernelsOptions>();
-  options->attach_models(app);
-  add_name(app, "--optimizer", options->optimizer, optimizer_names(),
+void add_options(CLI::App& app, KernelsOptions& options) {
+  options.attach_models(app);
+  add_name(app, "--optimizer", options.optimizer, optimizer_names(),
            "Optimizer to profile; names as in prism bench\noptimizer");
-  add_device(app, options->device);
-  add_real(app, "--cublas", options->library_s,
+  add_device(app, options.device);
+  add_real(app, "--cublas", options.library_s,
            "Also run each product in cuBLAS for this many\nseconds, to compare its rate with ours", 0, 60);
-  app.add_flag("--portable", options->portable,
+  app.add_flag("--portable", options.portable,
                "Multiply by the kernel that runs on every GPU since\ncompute capability 8.0");
-  options->attach_json(app);
-  return [options] { return bench_kernels(*options); };
+  options.attach_json(app);
 }
 
 }  // namespace
 
 Command bench_kernels_command() {
-  return {"kernels", "Profile the kernels of one optimizer step",
-          "prism bench kernels --model 1b\nprism bench kernels --optimizer muon --device cpu", attach_bench_kernels};
+  return make_command("kernels", "Profile the kernels of one optimizer step",
+                      "prism bench kernels --model 1b\nprism bench kernels --optimizer muon --device cpu", add_options,
+                      bench_kernels);
 }
 
 }  // namespace prism::cli

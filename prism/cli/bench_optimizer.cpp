@@ -3,7 +3,6 @@
 #include <torch/version.h>
 
 #include <algorithm>
-#include <memory>
 
 #include "prism/bench/library.h"
 #include "prism/bench/optimizers.h"
@@ -148,30 +147,28 @@ int bench_optimizer(const OptimizerOptions& options) {
   return 0;
 }
 
-Action attach_bench_optimizer(CLI::App& app) {
-  auto options = std::make_shared<OptimizerOptions>();
-  options->attach_models(app);
-  add_device(app, options->device);
-  app.add_option("--only", options->only, "Measure only these; more optimizers are available\nhere (soap, ssd, …)")
+void add_options(CLI::App& app, OptimizerOptions& options) {
+  options.attach_models(app);
+  add_device(app, options.device);
+  app.add_option("--only", options.only, "Measure only these; more optimizers are available\nhere (soap, ssd, …)")
       ->type_name("NAME")
       ->delimiter(',')
       ->expected(1, -1);
-  add_integer(app, "--repeats", options->repeats, "Steps to take the median of\n(default 5; on a GPU 30)", 1)
+  add_integer(app, "--repeats", options.repeats, "Steps to take the median of\n(default 5; on a GPU 30)", 1)
       ->default_str("");
-  app.add_option("--peers", options->peers, "Also measure the optimizers of this program\n(bench/peers.py sets it)")
+  app.add_option("--peers", options.peers, "Also measure the optimizers of this program\n(bench/peers.py sets it)")
       ->type_name("COMMAND");
-  options->attach_json(app);
-  app.add_option("--page", options->page, "Write a bar chart as an HTML page")->type_name("FILE.html");
-  return [options] { return bench_optimizer(*options); };
+  options.attach_json(app);
+  app.add_option("--page", options.page, "Write a bar chart as an HTML page")->type_name("FILE.html");
 }
 
 }  // namespace
 
 Command bench_optimizer_command() {
-  return {"optimizer", "Time optimizer steps over a model's hidden matrices",
-          "prism bench optimizer --model 22m --json results.json --page results.html\n"
-          "python bench/peers.py --model 22m 1b      # with torch's and other optimizers",
-          attach_bench_optimizer};
+  return make_command("optimizer", "Time optimizer steps over a model's hidden matrices",
+                      "prism bench optimizer --model 22m --json results.json --page results.html\n"
+                      "python bench/peers.py --model 22m 1b      # with torch's and other optimizers",
+                      add_options, bench_optimizer);
 }
 
 }  // namespace prism::cli

@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <memory>
-
 #include "prism/bench/scaling.h"
 #include "prism/bench/timing.h"
 #include "prism/cli/bench.h"
@@ -72,10 +70,9 @@ int bench_scaling(const ScalingOptions& options) {
   return 0;
 }
 
-Action attach_bench_scaling(CLI::App& app) {
-  auto options = std::make_shared<ScalingOptions>();
-  options->attach_models(app);
-  app.add_option("--ranks", options->ranks, "Numbers of processes (default 8 64 512)")
+void add_options(CLI::App& app, ScalingOptions& options) {
+  options.attach_models(app);
+  app.add_option("--ranks", options.ranks, "Numbers of processes (default 8 64 512)")
       ->type_name("NUMBER")
       ->delimiter(',')
       ->expected(1, -1)
@@ -84,24 +81,23 @@ Action attach_bench_scaling(CLI::App& app) {
                    ? ""
                    : fmt::format("expected an integer from 1 to 999999, got '{}'", text);
       });
-  add_real(app, "--link", options->link, "GB/s out of each process", 1e-3, 1e6);
-  add_real(app, "--latency", options->latency, "µs of one message", 0, 1e6);
-  app.add_option("--tflops", options->tflops,
+  add_real(app, "--link", options.link, "GB/s out of each process", 1e-3, 1e6);
+  add_real(app, "--latency", options.latency, "µs of one message", 0, 1e6);
+  app.add_option("--tflops", options.tflops,
                  "TFLOP/s with 1, 2, 3 and 8 matrices, of a device\nthat you measured earlier")
       ->type_name("X")
       ->delimiter(',')
       ->expected(4)
       ->check(CLI::PositiveNumber.description(""));
-  add_real(app, "--memory", options->memory, "GB/s of that device's memory", 0, 1e6)->default_str("");
-  add_device(app, options->device);
-  return [options] { return bench_scaling(*options); };
+  add_real(app, "--memory", options.memory, "GB/s of that device's memory", 0, 1e6)->default_str("");
+  add_device(app, options.device);
 }
 
 }  // namespace
 
 Command bench_scaling_command() {
-  return {"scaling", "Model a step on many processes", "prism bench scaling --model 1b 7b --ranks 8 64 512 --link 50",
-          attach_bench_scaling};
+  return make_command("scaling", "Model a step on many processes",
+                      "prism bench scaling --model 1b 7b --ranks 8 64 512 --link 50", add_options, bench_scaling);
 }
 
 }  // namespace prism::cli

@@ -2,8 +2,6 @@
 #include <fmt/ranges.h>
 #include <torch/version.h>
 
-#include <memory>
-
 #include "prism/bench/peers.h"
 #include "prism/bench/timing.h"
 #include "prism/bench/training.h"
@@ -93,9 +91,8 @@ int bench_train(const BenchTrainOptions& options) {
   return 0;
 }
 
-Action attach_bench_train(CLI::App& app) {
-  auto options = std::make_shared<BenchTrainOptions>();
-  auto& training = options->training;
+void add_options(CLI::App& app, BenchTrainOptions& options) {
+  auto& training = options.training;
   add_name(app, "--preset", training.preset, model::preset_names(), "Model (default 22m; on the CPU demo)")
       ->default_str("");
   const auto size = [&](const char* name, int64_t& value, const char* doc) {
@@ -108,29 +105,28 @@ Action attach_bench_train(CLI::App& app) {
   for (const auto& entrant : bench::entrants()) {
     if (!entrant.rest) names.push_back(entrant.name);
   }
-  add_names(app, "--optimizer", options->optimizers, names,
+  add_names(app, "--optimizer", options.optimizers, names,
             "Optimizers of the hidden matrices; names as in prism\nbench optimizer. AdamW takes the rest\n(default "
             "prism_minimax9)");
   add_integer(app, "--steps", training.steps, "Steps to take the median of", 1);
   app.add_flag("--recompute", training.recompute, "Recompute activations in the backward pass");
-  app.add_flag("--no-graph", options->no_graph, "Launch each kernel instead of replaying a CUDA graph");
-  add_device(app, options->device);
-  app.add_flag("--profile", options->profile, "Also profile one step: its kernels or operators");
-  app.add_option("--peers", options->peers,
+  app.add_flag("--no-graph", options.no_graph, "Launch each kernel instead of replaying a CUDA graph");
+  add_device(app, options.device);
+  app.add_flag("--profile", options.profile, "Also profile one step: its kernels or operators");
+  app.add_option("--peers", options.peers,
                  "Also measure the training steps of this program\n(bench/peers.py train sets it)")
       ->type_name("COMMAND");
-  options->attach_json(app);
-  return [options] { return bench_train(*options); };
+  options.attach_json(app);
 }
 
 }  // namespace
 
 Command bench_train_command() {
-  return {"train", "Time training steps on random tokens",
-          "prism bench train --preset 22m --optimizer prism muon adamw\n"
-          "prism bench train --device cpu --profile\n"
-          "python bench/peers.py train --preset 22m      # with the same model in PyTorch",
-          attach_bench_train};
+  return make_command("train", "Time training steps on random tokens",
+                      "prism bench train --preset 22m --optimizer prism muon adamw\n"
+                      "prism bench train --device cpu --profile\n"
+                      "python bench/peers.py train --preset 22m      # with the same model in PyTorch",
+                      add_options, bench_train);
 }
 
 }  // namespace prism::cli

@@ -12,7 +12,6 @@
 #include <new>
 
 #include "prism/cli/console.h"
-#include "prism/cli/perform.h"
 #include "prism/io/error.h"
 #include "prism/io/spelling.h"
 #include "prism/train/config.h"

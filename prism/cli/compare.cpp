@@ -2,11 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <memory>
-
 #include "prism/cli/command.h"
 #include "prism/cli/console.h"
-#include "prism/cli/interrupt.h"
 #include "prism/cli/jobs.h"
 #include "prism/cli/options.h"
 #include "prism/cli/run_header.h"
@@ -79,15 +76,13 @@ int compare_optimizers(const ConfigOptions& options) {
   return 0;
 }
 
+void add_options(CLI::App& app, ConfigOptions& options) { options.attach(app); }
+
 }  // namespace
 
 Command compare_command() {
-  return {"compare", "Compare optimizers, each at its best learning rate",
-          "prism compare --config configs/demo.toml --out runs/demo", [](CLI::App& app) -> Action {
-            auto options = std::make_shared<ConfigOptions>();
-            options->attach(app);
-            return [options] { return compare_optimizers(*options); };
-          }};
+  return make_command("compare", "Compare optimizers, each at its best learning rate",
+                      "prism compare --config configs/demo.toml --out runs/demo", add_options, compare_optimizers);
 }
 
 }  // namespace prism::cli

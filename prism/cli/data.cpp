@@ -1,13 +1,11 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <thread>
 
 #include "prism/cli/command.h"
 #include "prism/cli/console.h"
-#include "prism/cli/interrupt.h"
 #include "prism/cli/options.h"
 #include "prism/cli/run_header.h"
 #include "prism/data/build.h"
@@ -72,26 +70,24 @@ int build(const BuildOptions& options) {
   return 0;
 }
 
-Action attach_build(CLI::App& app) {
-  auto options = std::make_shared<BuildOptions>();
-  options->corpus.add_to(app);
-  add_path(app, "--tokenizer", options->tokenizer, "tokenizer.json, or a folder that contains one")->required();
-  app.add_option("--eos", options->eos, "Token that ends every document")->type_name("TOKEN")->capture_default_str();
-  add_path(app, "--out", options->out, "Folder for the shards; replaces those already there")->required();
-  auto* fraction = add_real(app, "--held-out", options->held_out.fraction,
+void add_options(CLI::App& app, BuildOptions& options) {
+  options.corpus.add_to(app);
+  add_path(app, "--tokenizer", options.tokenizer, "tokenizer.json, or a folder that contains one")->required();
+  app.add_option("--eos", options.eos, "Token that ends every document")->type_name("TOKEN")->capture_default_str();
+  add_path(app, "--out", options.out, "Folder for the shards; replaces those already there")->required();
+  auto* fraction = add_real(app, "--held-out", options.held_out.fraction,
                             "Fraction of the documents to hold out of training", 0, 0.99);
   auto* documents =
-      add_integer(app, "--held-out-documents", options->held_out.documents, "Hold out this many documents instead", 1)
+      add_integer(app, "--held-out-documents", options.held_out.documents, "Hold out this many documents instead", 1)
           ->excludes(fraction)
           ->default_str("");
-  app.add_option("--held-out-path", options->held_out_paths, "Hold out this text instead; may be repeated")
+  app.add_option("--held-out-path", options.held_out_paths, "Hold out this text instead; may be repeated")
       ->type_name("PATH")
       ->allow_extra_args(false)
       ->excludes(fraction)
       ->excludes(documents);
-  add_integer(app, "--shard-tokens", options->shard_tokens, "Maximum number of tokens in a shard", 1, INT32_MAX);
-  add_integer(app, "--workers", options->workers, "Number of threads that encode", 1, 1024);
-  return [options] { return build(*options); };
+  add_integer(app, "--shard-tokens", options.shard_tokens, "Maximum number of tokens in a shard", 1, INT32_MAX);
+  add_integer(app, "--workers", options.workers, "Number of threads that encode", 1, 1024);
 }
 
 struct DatasetInfoOptions {
@@ -158,27 +154,26 @@ int dataset_info(const DatasetInfoOptions& options) {
   return 0;
 }
 
-Action attach_dataset_info(CLI::App& app) {
-  auto options = std::make_shared<DatasetInfoOptions>();
-  add_path(app, "path", options->path, "Folder of shards, or a single shard")->required();
-  add_path(app, "--tokenizer", options->tokenizer,
+void add_options(CLI::App& app, DatasetInfoOptions& options) {
+  add_path(app, "path", options.path, "Folder of shards, or a single shard")->required();
+  add_path(app, "--tokenizer", options.tokenizer,
            "Check that this tokenizer made the shards\n(default: the tokenizer.json beside them)");
-  app.add_flag("--verify", options->verify, "Read all tokens and check their hashes");
-  return [options] { return dataset_info(*options); };
+  app.add_flag("--verify", options.verify, "Read all tokens and check their hashes");
 }
 
 }  // namespace
 
 Command data_command() {
-  const Command build = {"build", "Turn text into token shards for training",
-                         "prism data build corpus/ more.jsonl.zst --tokenizer tokenizer.json --out data/\n"
-                         "prism train --config configs/demo.toml --set data.path=data/ --out runs/a",
-                         attach_build};
-  const Command info = {"info", "Show what token shards contain, and verify them", "prism data info data/ --verify",
-                        attach_dataset_info};
+  const Command build_shards =
+      make_command("build", "Turn text into token shards for training",
+                   "prism data build corpus/ more.jsonl.zst --tokenizer tokenizer.json --out data/\n"
+                   "prism train --config configs/demo.toml --set data.path=data/ --out runs/a",
+                   add_options, build);
+  const Command info = make_command("info", "Show what token shards contain, and verify them",
+                                    "prism data info data/ --verify", add_options, dataset_info);
   return {"data", "Turn text into token shards, and inspect them",
           "prism data build corpus/ --tokenizer tokenizer.json --out data/", [=](CLI::App& app) {
-            return attach_commands(app, {build, info});
+            return attach_commands(app, {build_shards, info});
           }};
 }
 

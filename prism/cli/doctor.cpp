@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
-#include <memory>
 #include <optional>
 
 #include "prism/cli/command.h"
@@ -140,11 +139,9 @@ int doctor(const DoctorOptions& options) {
   return 0;
 }
 
-Action attach_doctor(CLI::App& app) {
-  auto options = std::make_shared<DoctorOptions>();
-  add_path(app, "--out", options->out, "Folder for the results of runs")->capture_default_str();
-  app.add_option("--probe", options->probe)->group("");  // hidden: the child process of a check
-  return [options] { return doctor(*options); };
+void add_options(CLI::App& app, DoctorOptions& options) {
+  add_path(app, "--out", options.out, "Folder for the results of runs")->capture_default_str();
+  app.add_option("--probe", options.probe)->group("");  // hidden: the child process of a check
 }
 
 }  // namespace
@@ -155,8 +152,8 @@ std::vector<Finding> check_system(const fs::path& out) {
 }
 
 Command doctor_command() {
-  return {"doctor", "Check this machine and say how to fix what is wrong", "prism doctor --out /scratch/runs",
-          attach_doctor};
+  return make_command("doctor", "Check this machine and say how to fix what is wrong",
+                      "prism doctor --out /scratch/runs", add_options, doctor);
 }
 
 }  // namespace prism::cli

@@ -7,12 +7,10 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "prism/cli/command.h"
 #include "prism/cli/console.h"
-#include "prism/cli/interrupt.h"
 #include "prism/cli/model_source.h"
 #include "prism/cli/options.h"
 #include "prism/io/error.h"
@@ -127,7 +125,8 @@ class Evaluation {
   at::Tensor logits_;
 };
 
-int eval(EvalOptions options) {
+int eval(const EvalOptions& given) {
+  EvalOptions options = given;
   if (!options.logits.empty()) check_writable(options.logits);
   const auto corpus = options.corpus.open();
   ProgressLine line;
@@ -166,23 +165,22 @@ int eval(EvalOptions options) {
   return 0;
 }
 
-Action attach_eval(CLI::App& app) {
-  auto options = std::make_shared<EvalOptions>();
-  add_path(app, "source", options->source, "Run, checkpoint or Hugging Face folder")->required();
-  options->corpus.add_to(app);
-  add_integer(app, "--context", options->context, "Tokens that a prediction may see; 0: the model's\ncontext", 0);
-  add_integer(app, "--batch", options->batch, "Sequences per batch", 1, 1 << 16);
-  add_path(app, "--logits", options->logits, "Write the logits and targets of all tokens to this\nsafetensors file");
-  app.add_flag("--json", options->json, "Print the figures as JSON");
-  add_device(app, options->device);
-  return [options] { return eval(*options); };
+void add_options(CLI::App& app, EvalOptions& options) {
+  add_path(app, "source", options.source, "Run, checkpoint or Hugging Face folder")->required();
+  options.corpus.add_to(app);
+  add_integer(app, "--context", options.context, "Tokens that a prediction may see; 0: the model's\ncontext", 0);
+  add_integer(app, "--batch", options.batch, "Sequences per batch", 1, 1 << 16);
+  add_path(app, "--logits", options.logits, "Write the logits and targets of all tokens to this\nsafetensors file");
+  app.add_flag("--json", options.json, "Print the figures as JSON");
+  add_device(app, options.device);
 }
 
 }  // namespace
 
 Command eval_command() {
-  return {"eval", "Measure a model's loss and perplexity on a text",
-          "prism eval runs/a valid.txt\nprism eval hf/ valid.txt --logits logits.safetensors --json", attach_eval};
+  return make_command("eval", "Measure a model's loss and perplexity on a text",
+                      "prism eval runs/a valid.txt\nprism eval hf/ valid.txt --logits logits.safetensors --json",
+                      add_options, eval);
 }
 
 }  // namespace prism::cli

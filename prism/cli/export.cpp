@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <memory>
-
 #include "prism/cli/command.h"
 #include "prism/cli/console.h"
 #include "prism/cli/model_source.h"
@@ -27,22 +25,20 @@ int export_model(const ExportOptions& options) {
   return 0;
 }
 
-Action attach_export(CLI::App& app) {
-  auto options = std::make_shared<ExportOptions>();
-  add_path(app, "source", options->source, "Run, checkpoint or Hugging Face folder")->required();
-  add_path(app, "--out", options->out, "New folder for the model")->required();
-  add_choice<ExportType>(app, "--dtype", options->type,
+void add_options(CLI::App& app, ExportOptions& options) {
+  add_path(app, "source", options.source, "Run, checkpoint or Hugging Face folder")->required();
+  add_path(app, "--out", options.out, "New folder for the model")->required();
+  add_choice<ExportType>(app, "--dtype", options.type,
                          {{"float32", ExportType::Float32}, {"bfloat16", ExportType::Bfloat16}}, "Type of the weights");
-  return [options] { return export_model(*options); };
 }
 
 }  // namespace
 
 Command export_command() {
-  return {"export", "Write a trained model as a Hugging Face folder",
-          "prism export runs/a --out hf/ --dtype bfloat16\n"
-          "python -c \"from transformers import AutoModel as M; M.from_pretrained('hf')\"",
-          attach_export};
+  return make_command("export", "Write a trained model as a Hugging Face folder",
+                      "prism export runs/a --out hf/ --dtype bfloat16\n"
+                      "python -c \"from transformers import AutoModel as M; M.from_pretrained('hf')\"",
+                      add_options, export_model);
 }
 
 }  // namespace prism::cli

@@ -5,12 +5,10 @@
 
 #include <iostream>
 #include <iterator>
-#include <memory>
 #include <optional>
 
 #include "prism/cli/command.h"
 #include "prism/cli/console.h"
-#include "prism/cli/interrupt.h"
 #include "prism/cli/model_source.h"
 #include "prism/cli/options.h"
 #include "prism/io/error.h"
@@ -95,31 +93,29 @@ int generate(const GenerateOptions& options) {
   return 0;
 }
 
-Action attach_generate(CLI::App& app) {
-  auto options = std::make_shared<GenerateOptions>();
-  auto& sampling = options->sampling;
-  add_path(app, "source", options->source, "Run, checkpoint or Hugging Face folder")->required();
-  app.add_option("--prompt", options->prompt,
+void add_options(CLI::App& app, GenerateOptions& options) {
+  auto& sampling = options.sampling;
+  add_path(app, "source", options.source, "Run, checkpoint or Hugging Face folder")->required();
+  app.add_option("--prompt", options.prompt,
                  "Text to continue; without it, read one text from a\npipe, or ask for prompts on a terminal")
       ->type_name("TEXT");
-  app.add_flag("--no-prompt", options->no_prompt, "Print only the continuation");
+  app.add_flag("--no-prompt", options.no_prompt, "Print only the continuation");
   add_integer(app, "--tokens", sampling.tokens, "Maximum number of tokens to add", 1);
   add_real(app, "--temperature", sampling.temperature, "0: the likeliest token; 1: the model's probabilities", 0, 1e6);
   add_integer(app, "--top-k", sampling.top_k, "Sample only from the N likeliest tokens; 0: from all", 0);
   add_real(app, "--top-p", sampling.top_p,
            "Sample only from the likeliest tokens that together\nreach this probability", 0, 1);
-  add_integer(app, "--seed", options->seed, "The same seed gives the same text", 0);
-  add_device(app, options->device);
-  return [options] { return generate(*options); };
+  add_integer(app, "--seed", options.seed, "The same seed gives the same text", 0);
+  add_device(app, options.device);
 }
 
 }  // namespace
 
 Command generate_command() {
-  return {"generate", "Continue a text with a trained model",
-          "prism generate runs/a --prompt \"import torch\" --tokens 32 --temperature 0\n"
-          "prism generate runs/a                # asks for prompts",
-          attach_generate};
+  return make_command("generate", "Continue a text with a trained model",
+                      "prism generate runs/a --prompt \"import torch\" --tokens 32 --temperature 0\n"
+                      "prism generate runs/a                # asks for prompts",
+                      add_options, generate);
 }
 
 }  // namespace prism::cli

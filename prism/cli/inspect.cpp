@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <memory>
 #include <thread>
 
 #include "prism/cli/command.h"
 #include "prism/cli/console.h"
 #include "prism/cli/inspect_screen.h"
-#include "prism/cli/interrupt.h"
 #include "prism/cli/options.h"
 #include "prism/io/error.h"
 #include "prism/io/manifest.h"
@@ -90,26 +88,25 @@ int inspect(const InspectOptions& options) {
       options.path));
 }
 
+void add_options(CLI::App& app, InspectOptions& options) {
+  app.add_option("path", options.path, "A run folder or a checkpoint folder")->required()->type_name("FOLDER");
+  app.add_option("--matrix", options.matrix, "Show one matrix in full; part of its name is enough")->type_name("NAME");
+  app.add_option("--data", options.data,
+                 "For a checkpoint: compute SNR and gain with the\ngradient of this text's first batch")
+      ->type_name("PATH")
+      ->allow_extra_args(false);
+  app.add_option("--page", options.page, "Also write an HTML page")->type_name("FILE.html");
+  app.add_flag("--watch", options.watch, "Follow a run until it ends");
+}
+
 }  // namespace
 
 Command inspect_command() {
-  return {
+  return make_command(
       "inspect", "Show spectra, SNR, gains and norms of every matrix",
       "prism inspect runs/a\nprism inspect runs/a --watch\nprism inspect runs/a/checkpoints/step-00001000 "
       "--data text.txt --page i.html",
-      [](CLI::App& app) -> Action {
-        auto options = std::make_shared<InspectOptions>();
-        app.add_option("path", options->path, "A run folder or a checkpoint folder")->required()->type_name("FOLDER");
-        app.add_option("--matrix", options->matrix, "Show one matrix in full; part of its name is enough")
-            ->type_name("NAME");
-        app.add_option("--data", options->data,
-                       "For a checkpoint: compute SNR and gain with the\ngradient of this text's first batch")
-            ->type_name("PATH")
-            ->allow_extra_args(false);
-        app.add_option("--page", options->page, "Also write an HTML page")->type_name("FILE.html");
-        app.add_flag("--watch", options->watch, "Follow a run until it ends");
-        return [options] { return inspect(*options); };
-      }};
+      add_options, inspect);
 }
 
 }  // namespace prism::cli

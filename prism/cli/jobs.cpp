@@ -18,7 +18,6 @@
 #include "prism/cli/child_process.h"
 #include "prism/cli/command.h"
 #include "prism/cli/console.h"
-#include "prism/cli/interrupt.h"
 #include "prism/io/atomic_file.h"
 #include "prism/io/error.h"
 #include "prism/io/file.h"

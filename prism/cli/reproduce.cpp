@@ -1,11 +1,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <memory>
-
 #include "prism/cli/command.h"
 #include "prism/cli/console.h"
-#include "prism/cli/interrupt.h"
 #include "prism/cli/jobs.h"
 #include "prism/cli/options.h"
 #include "prism/cli/run_header.h"
@@ -148,7 +145,8 @@ int make_runs(const ReproduceOptions& options, const std::vector<Experiment>& ex
   return end == reproduce::RunnerEnd::Interrupted ? 128 + interrupt.signal() : 0;
 }
 
-int reproduce_experiments(ReproduceOptions options) {
+int reproduce_experiments(const ReproduceOptions& given) {
+  ReproduceOptions options = given;
   check(options);
   if (options.choices.scale == "smoke" && options.choices.data.empty()) options.choices.data = {"torch-sources"};
   const auto experiments = reproduce::make_experiments(options.names, options.choices);
@@ -176,52 +174,51 @@ int reproduce_experiments(ReproduceOptions options) {
   return status;
 }
 
+void add_options(CLI::App& app, ReproduceOptions& options) {
+  app.add_option("name", options.names,
+                 "Experiments (listed in docs/reproduce.md), a group\nsuch as covariance, or all")
+      ->required()
+      ->type_name("NAME");
+  app.add_option("--scale", options.choices.scale,
+                 fmt::format("Size of the runs: {}", fmt::join(reproduce::scale_names(), ", ")))
+      ->required()
+      ->type_name("SCALE");
+  app.add_option("--data", options.choices.data,
+                 "Text or token shards to train on; without it, show\nthe results that the pool holds")
+      ->type_name("PATH");
+  app.add_option("--held-out", options.choices.held_out, "Text to measure the loss on, never trained on")
+      ->type_name("PATH");
+  app.add_option("--tokenizer", options.choices.tokenizer, "tokenizer.json; without it one is trained")
+      ->type_name("FILE");
+  app.add_option("--pool", options.pool, "Folder that collects the results")
+      ->type_name("FOLDER")
+      ->capture_default_str();
+  app.add_option("--merge", options.merge, "Add the results of another pool")->type_name("PATH");
+  app.add_option("--minutes", options.minutes, "Stop cleanly after N minutes; 0: when all is done")
+      ->type_name("N")
+      ->capture_default_str();
+  add_integer(app, "--jobs", options.jobs, "Runs at a time; each takes its own GPU if there are\nseveral", 1, 64);
+  app.add_option("--epochs", options.epochs, "Passes that a run may make over its text")
+      ->type_name("N")
+      ->capture_default_str();
+  add_device(app, options.choices.device);
+  app.add_option("--set", options.choices.settings, "Set one key in every run; may be repeated")
+      ->type_name("section.key=value")
+      ->expected(1)
+      ->take_all();
+  app.add_flag("--dry-run", options.dry_run, "Print the runs and their time, then exit");
+  app.add_flag("--markdown", options.markdown, "Print the tables as Markdown; make no runs");
+  app.add_flag("--keep-runs", options.keep_runs, "Keep the folders of finished runs in the pool");
+}
+
 }  // namespace
 
 Command reproduce_command() {
-  return {"reproduce", "Run the paper's experiments and further ones",
-          "prism reproduce table1 --scale smoke\n"
-          "prism reproduce all --scale sweep --data corpus.txt --minutes 30 --pool pool\n"
-          "prism reproduce table1 --scale sweep --pool experiments",
-          [](CLI::App& app) -> Action {
-            auto options = std::make_shared<ReproduceOptions>();
-            app.add_option("name", options->names,
-                           "Experiments (listed in docs/reproduce.md), a group\nsuch as covariance, or all")
-                ->required()
-                ->type_name("NAME");
-            app.add_option("--scale", options->choices.scale,
-                           fmt::format("Size of the runs: {}", fmt::join(reproduce::scale_names(), ", ")))
-                ->required()
-                ->type_name("SCALE");
-            app.add_option("--data", options->choices.data,
-                           "Text or token shards to train on; without it, show\nthe results that the pool holds")
-                ->type_name("PATH");
-            app.add_option("--held-out", options->choices.held_out, "Text to measure the loss on, never trained on")
-                ->type_name("PATH");
-            app.add_option("--tokenizer", options->choices.tokenizer, "tokenizer.json; without it one is trained")
-                ->type_name("FILE");
-            app.add_option("--pool", options->pool, "Folder that collects the results")
-                ->type_name("FOLDER")
-                ->capture_default_str();
-            app.add_option("--merge", options->merge, "Add the results of another pool")->type_name("PATH");
-            app.add_option("--minutes", options->minutes, "Stop cleanly after N minutes; 0: when all is done")
-                ->type_name("N")
-                ->capture_default_str();
-            add_integer(app, "--jobs", options->jobs, "Runs at a time; each takes its own GPU if there are\nseveral", 1,
-                        64);
-            app.add_option("--epochs", options->epochs, "Passes that a run may make over its text")
-                ->type_name("N")
-                ->capture_default_str();
-            add_device(app, options->choices.device);
-            app.add_option("--set", options->choices.settings, "Set one key in every run; may be repeated")
-                ->type_name("section.key=value")
-                ->expected(1)
-                ->take_all();
-            app.add_flag("--dry-run", options->dry_run, "Print the runs and their time, then exit");
-            app.add_flag("--markdown", options->markdown, "Print the tables as Markdown; make no runs");
-            app.add_flag("--keep-runs", options->keep_runs, "Keep the folders of finished runs in the pool");
-            return [options] { return reproduce_experiments(*options); };
-          }};
+  return make_command("reproduce", "Run the paper's experiments and further ones",
+                      "prism reproduce table1 --scale smoke\n"
+                      "prism reproduce all --scale sweep --data corpus.txt --minutes 30 --pool pool\n"
+                      "prism reproduce table1 --scale sweep --pool experiments",
+                      add_options, reproduce_experiments);
 }
 
 }  // namespace prism::cli

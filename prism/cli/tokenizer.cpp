@@ -3,11 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <memory>
-
 #include "prism/cli/command.h"
 #include "prism/cli/console.h"
-#include "prism/cli/interrupt.h"
 #include "prism/cli/options.h"
 #include "prism/cli/run_header.h"
 #include "prism/io/json.h"
@@ -80,11 +77,10 @@ int train_tokenizer(const TrainTokenizerOptions& options) {
   return 0;
 }
 
-Action attach_train_tokenizer(CLI::App& app) {
-  auto options = std::make_shared<TrainTokenizerOptions>();
-  text::TrainerOptions& trainer = options->trainer;
-  options->corpus.add_to(app);
-  add_path(app, "--out", options->out, "File to write, such as tokenizer.json")->required();
+void add_options(CLI::App& app, TrainTokenizerOptions& options) {
+  text::TrainerOptions& trainer = options.trainer;
+  options.corpus.add_to(app);
+  add_path(app, "--out", options.out, "File to write, such as tokenizer.json")->required();
   add_integer(app, "--vocab", trainer.vocabulary, "Size of the vocabulary, special tokens included", 1);
   app.add_option("--special", trainer.special_tokens, "Add this special token; may be repeated")
       ->type_name("TOKEN")
@@ -99,9 +95,8 @@ Action attach_train_tokenizer(CLI::App& app) {
                                {{"nfc", text::Normalizer::Nfc}, {"none", text::Normalizer::None}},
                                "Normalization applied to the text first");
   add_integer(app, "--threads", trainer.threads, "Threads that count words; 0: one per core", 0, 1024);
-  add_integer(app, "--memory", options->memory_mb, "MB for distinct words; beyond that, the rarest are\nleft out", 1,
+  add_integer(app, "--memory", options.memory_mb, "MB for distinct words; beyond that, the rarest are\nleft out", 1,
               int64_t{1} << 24);
-  return [options] { return train_tokenizer(*options); };
 }
 
 struct TokenizerInfoOptions {
@@ -134,23 +129,22 @@ int tokenizer_info(const TokenizerInfoOptions& options) {
   return 0;
 }
 
-Action attach_tokenizer_info(CLI::App& app) {
-  auto options = std::make_shared<TokenizerInfoOptions>();
-  add_path(app, "tokenizer", options->tokenizer,
+void add_options(CLI::App& app, TokenizerInfoOptions& options) {
+  add_path(app, "tokenizer", options.tokenizer,
            "tokenizer.json, or a folder that contains it or\nvocab.json and merges.txt")
       ->required();
-  app.add_option("--text", options->text, "Text to encode as an example")->type_name("TEXT");
-  return [options] { return tokenizer_info(*options); };
+  app.add_option("--text", options.text, "Text to encode as an example")->type_name("TEXT");
 }
 
 }  // namespace
 
 Command tokenizer_command() {
-  const Command train = {"train", "Train a byte-level BPE tokenizer on text",
-                         "prism tokenizer train corpus/ notes.txt.zst --vocab 16384 --out tokenizer.json",
-                         attach_train_tokenizer};
-  const Command info = {"info", "Show a tokenizer's vocabulary and special tokens",
-                        "prism tokenizer info tokenizer.json --text \"import torch\"", attach_tokenizer_info};
+  const Command train = make_command("train", "Train a byte-level BPE tokenizer on text",
+                                     "prism tokenizer train corpus/ notes.txt.zst --vocab 16384 --out tokenizer.json",
+                                     add_options, train_tokenizer);
+  const Command info =
+      make_command("info", "Show a tokenizer's vocabulary and special tokens",
+                   "prism tokenizer info tokenizer.json --text \"import torch\"", add_options, tokenizer_info);
   return {"tokenizer", "Train, use and inspect tokenizers", "prism tokenizer train corpus/ --out tokenizer.json",
           [=](CLI::App& app) {
             return attach_commands(app, {train, tokenizer_encode_command(), tokenizer_decode_command(), info});

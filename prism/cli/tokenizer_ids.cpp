@@ -2,12 +2,10 @@
 
 #include <cstring>
 #include <iterator>
-#include <memory>
 #include <optional>
 
 #include "prism/cli/command.h"
 #include "prism/cli/console.h"
-#include "prism/cli/interrupt.h"
 #include "prism/cli/options.h"
 #include "prism/data/bytes.h"
 #include "prism/data/format_reader.h"
@@ -114,21 +112,18 @@ int encode(const EncodeOptions& options) {
   return 0;
 }
 
-Action attach_encode(CLI::App& app) {
-  auto options = std::make_shared<EncodeOptions>();
-  add_path(app, "tokenizer", options->tokenizer, "tokenizer.json, or a folder that contains one")->required();
-  add_path(app, "input", options->input, "Text file, also .gz or .zst; -: standard input")->capture_default_str();
-  add_path(app, "--out", options->out, "File to write; -: standard output")->capture_default_str();
+void add_options(CLI::App& app, EncodeOptions& options) {
+  add_path(app, "tokenizer", options.tokenizer, "tokenizer.json, or a folder that contains one")->required();
+  add_path(app, "input", options.input, "Text file, also .gz or .zst; -: standard input")->capture_default_str();
+  add_path(app, "--out", options.out, "File to write; -: standard output")->capture_default_str();
   add_choice<IdFormat>(
-      app, "--format", options->format,
+      app, "--format", options.format,
       {{"text", IdFormat::Text}, {"json", IdFormat::Json}, {"binary", IdFormat::Binary}},
       "Ids separated by blanks, a JSON list, or the format\nof token shards: little-endian, 2 bytes an id if the\n"
       "vocabulary has at most 65,536 tokens, else 4");
   add_choice<text::SpecialTokens>(
-      app, "--specials", options->specials,
-      {{"parse", text::SpecialTokens::Parse}, {"text", text::SpecialTokens::Text}},
+      app, "--specials", options.specials, {{"parse", text::SpecialTokens::Parse}, {"text", text::SpecialTokens::Text}},
       "Special tokens in the text, such as <|endoftext|>,\nbecome that token (parse) or stay plain text (text)");
-  return [options] { return encode(*options); };
 }
 
 struct DecodeOptions {
@@ -226,29 +221,27 @@ int decode(const DecodeOptions& options) {
   return 0;
 }
 
-Action attach_decode(CLI::App& app) {
-  auto options = std::make_shared<DecodeOptions>();
-  add_path(app, "tokenizer", options->tokenizer, "tokenizer.json, or a folder that contains one")->required();
-  add_path(app, "input", options->input, "File of token ids; -: standard input")->capture_default_str();
-  add_path(app, "--out", options->out, "File for the text; -: standard output")->capture_default_str();
-  add_choice<IdFormat>(app, "--format", options->format, {{"text", IdFormat::Text}, {"binary", IdFormat::Binary}},
+void add_options(CLI::App& app, DecodeOptions& options) {
+  add_path(app, "tokenizer", options.tokenizer, "tokenizer.json, or a folder that contains one")->required();
+  add_path(app, "input", options.input, "File of token ids; -: standard input")->capture_default_str();
+  add_path(app, "--out", options.out, "File for the text; -: standard output")->capture_default_str();
+  add_choice<IdFormat>(app, "--format", options.format, {{"text", IdFormat::Text}, {"binary", IdFormat::Binary}},
                        "text: ids such as 1 2 3, or a JSON list;\nbinary: as written by prism tokenizer encode");
-  app.add_flag("--skip-special", options->skip_special, "Leave special tokens out of the text");
-  return [options] { return decode(*options); };
+  app.add_flag("--skip-special", options.skip_special, "Leave special tokens out of the text");
 }
 
 }  // namespace
 
 Command tokenizer_encode_command() {
-  return {"encode", "Turn text into token ids",
-          "prism tokenizer encode tokenizer.json notes.txt --format json --out notes.json\n"
-          "echo \"import torch\" | prism tokenizer encode tokenizer.json",
-          attach_encode};
+  return make_command("encode", "Turn text into token ids",
+                      "prism tokenizer encode tokenizer.json notes.txt --format json --out notes.json\n"
+                      "echo \"import torch\" | prism tokenizer encode tokenizer.json",
+                      add_options, encode);
 }
 
 Command tokenizer_decode_command() {
-  return {"decode", "Turn token ids into text", "echo \"[40, 716, 257]\" | prism tokenizer decode tokenizer.json",
-          attach_decode};
+  return make_command("decode", "Turn token ids into text",
+                      "echo \"[40, 716, 257]\" | prism tokenizer decode tokenizer.json", add_options, decode);
 }
 
 }  // namespace prism::cli

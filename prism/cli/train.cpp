@@ -3,16 +3,17 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
+#include <functional>
 #include <memory>
 #include <optional>
 
 #include "prism/cli/command.h"
 #include "prism/cli/console.h"
-#include "prism/cli/interrupt.h"
 #include "prism/cli/jobs.h"
 #include "prism/cli/options.h"
-#include "prism/cli/processes.h"
 #include "prism/cli/run_header.h"
+#include "prism/dist/communicator.h"
 #include "prism/io/error.h"
 #include "prism/train/config.h"
 #include "prism/train/machine.h"
@@ -173,6 +174,36 @@ int train(const TrainOptions& options, const std::shared_ptr<dist::Communicator>
   return finish(result, config->string("run.out"), config->integer("train.patience"), interrupt);
 }
 
+// Connects the processes that a launcher started, if any, and runs the action. Returns the exit status. Where several
+// processes run, it reports exceptions: one that all of them throw (dist::Agreed) is printed once, and they end together;
+// any other ends all processes at once. `timeout` is the longest wait for another process.
+int on_all_processes(const std::string& who, dist::Communicator::Seconds timeout,
+                     const std::function<int(const std::shared_ptr<dist::Communicator>&)>& action) {
+  const auto processes = dist::start(timeout, [&](const std::string& text) {
+    say(stderr, fmt::format("{}: {}\n", who, text));
+    std::_Exit(1);
+  });
+  if (!processes->is_distributed()) return action(processes);
+  bool agreed = true;
+  const auto guarded = [&] {
+    try {
+      return action(processes);
+    } catch (const dist::Agreed&) {
+      throw;
+    } catch (...) {
+      agreed = false;
+      const auto fault = dist::current_fault();
+      const auto text = fmt::format("process {}: {}", processes->rank(), fault.text);
+      if (fault.status == 2) throw Error(text);
+      throw std::runtime_error(text);
+    }
+  };
+  const int status = perform(guarded, who);
+  if (!agreed) processes->abort(status);
+  processes->finish();
+  return status;
+}
+
 int train(const TrainOptions& options) {
   if (options.list_keys) {
     fmt::print(
@@ -190,22 +221,22 @@ int train(const TrainOptions& options) {
                           [&](const auto& processes) { return train(options, processes); });
 }
 
+void add_options(CLI::App& app, TrainOptions& options) {
+  options.config.attach(app);
+  app.add_flag("--resume", options.resume, "Continue the run in the folder from its newest valid\ncheckpoint");
+  app.add_flag("--dry-run", options.dry_run,
+               "Print the configuration and what the run would need\n(time, memory, disk), then exit");
+  app.add_option("--job", options.job)->group("");  // hidden: the child process of run_jobs
+  app.add_flag("--list-keys", options.list_keys, "Print all configuration keys with their defaults,\nthen exit");
+}
+
 }  // namespace
 
 Command train_command() {
-  return {
+  return make_command(
       "train", "Train a language model on your text",
       "prism train --config configs/demo.toml --set train.steps=40 --out runs/a\nprism train --resume --out runs/a",
-      [](CLI::App& app) -> Action {
-        auto options = std::make_shared<TrainOptions>();
-        options->config.attach(app);
-        app.add_flag("--resume", options->resume, "Continue the run in the folder from its newest valid\ncheckpoint");
-        app.add_flag("--dry-run", options->dry_run,
-                     "Print the configuration and what the run would need\n(time, memory, disk), then exit");
-        app.add_option("--job", options->job)->group("");  // hidden: the child process of run_jobs
-        app.add_flag("--list-keys", options->list_keys, "Print all configuration keys with their defaults,\nthen exit");
-        return [options] { return train(*options); };
-      }};
+      add_options, train);
 }
 
 }  // namespace prism::cli

@@ -99,17 +99,17 @@ void add_warnings(const Comparison& comparison, std::vector<Sentence>& list) {
   }
 }
 
-std::string estimate_text(const Estimate& estimate, bool sign) {
-  if (!std::isfinite(estimate.mean)) return "diverged";
-  const auto mean = sign ? fmt::format("{:+.4f}", estimate.mean) : fmt::format("{:.4f}", estimate.mean);
-  return estimate.interval ? fmt::format("{} ± {:.4f}", mean, estimate.interval->high - estimate.mean) : mean;
-}
-
 }  // namespace
 
 std::string plain_text(std::string text) {
   for (size_t at = 0; (at = text.find("**", at)) != std::string::npos;) text.erase(at, 2);
   return text;
+}
+
+std::string estimate_text(const Estimate& estimate, bool sign) {
+  if (!std::isfinite(estimate.mean)) return "diverged";
+  const auto mean = sign ? fmt::format("{:+.4f}", estimate.mean) : fmt::format("{:.4f}", estimate.mean);
+  return estimate.interval ? fmt::format("{} ± {:.4f}", mean, estimate.interval->high - estimate.mean) : mean;
 }
 
 std::string rate_text(double lr) { return fmt::format("{:.3g}", lr); }
@@ -150,7 +150,7 @@ std::string screen_table(const Comparison& comparison, int64_t width) {
     const auto& timing = result.best_summary.timing;
     table.row({result.label + (i == comparison.baseline ? " (baseline)" : ""),
                rate_text(result.sweep->best.lr) + (result.sweep->edge != Edge::None ? " (edge)" : ""),
-               estimate_text(result.final, false), result.difference ? estimate_text(*result.difference, true) : "",
+               estimate_text(result.final), result.difference ? estimate_text(*result.difference, /*sign=*/true) : "",
                tolerance_text(result),
                result.tokens_to_baseline ? fmt::format("{:.3g} M", *result.tokens_to_baseline / 1e6) : "never",
                fmt::format("{:.1f} ms", timing.step_ms), fmt::format("{:.0f} %", 100 * timing.optimizer_share)});

@@ -56,4 +56,10 @@ __device__ T merged_in_block(T mine, const Merge& merge) {
   return mine;
 }
 
+// The sum over a block's threads, in a fixed order. Valid in thread 0.
+template <int Threads>
+__device__ double block_sum(double mine) {
+  return merged_in_block<Threads>(mine, [](double& a, double b) { a += b; });
+}
+
 }  // namespace prism::cuda

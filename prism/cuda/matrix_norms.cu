@@ -77,18 +77,15 @@ int blocks_of(const MeasuredMatrix& matrix) {
 
 }  // namespace
 
-int64_t norm_scratch(const std::vector<MeasuredMatrix>& matrices) {
-  int64_t blocks = 0;
-  for (const auto& matrix : matrices) blocks += blocks_of(matrix);
-  return kNorms * blocks;
-}
-
-int measure_norms(const std::vector<MeasuredMatrix>& matrices, const float* M_divisor, double* scratch, double* norms,
-                  int device, void* stream) {
+int measure_norms(const std::vector<MeasuredMatrix>& matrices, const float* M_divisor, const Allocate& allocate,
+                  double* norms, int device, void* stream) {
   int before = 0;
   if (const cudaError_t error = cudaGetDevice(&before)) return error;
   if (const cudaError_t error = cudaSetDevice(device)) return error;
   auto* const on = static_cast<cudaStream_t>(stream);
+  size_t all_blocks = 0;
+  for (const auto& matrix : matrices) all_blocks += blocks_of(matrix);
+  auto* parts = static_cast<double*>(allocate(sizeof(double) * kNorms * all_blocks));
   for (size_t first = 0; first < matrices.size(); first += kLaunchMatrices) {
     Launch launch{};
     launch.count = static_cast<int>(std::min<size_t>(kLaunchMatrices, matrices.size() - first));
@@ -97,13 +94,13 @@ int measure_norms(const std::vector<MeasuredMatrix>& matrices, const float* M_di
       launch.first_block[i + 1] = launch.first_block[i] + blocks_of(launch.matrices[i]);
     }
     launch.M_divisor = M_divisor;
-    launch.parts = scratch;
+    launch.parts = parts;
     launch.norms = norms + first;
     launch.all = static_cast<int64_t>(matrices.size());
     const int blocks = launch.first_block[launch.count];
     squares_kernel<<<blocks, kThreads, 0, on>>>(launch);
     join_kernel<<<launch.count, kThreads, 0, on>>>(launch);
-    scratch += int64_t{kNorms} * blocks;
+    parts += int64_t{kNorms} * blocks;
   }
   const cudaError_t error = cudaGetLastError();
   if (before != device) cudaSetDevice(before);

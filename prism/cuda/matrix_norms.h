@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "prism/cuda/steps.h"
+
 namespace prism::cuda {
 
 // The arrays of one matrix: float32, aligned to 16 bytes, `elements` a multiple of 4.
@@ -18,12 +20,10 @@ struct MeasuredMatrix {
 
 constexpr int kNorms = 5;  // ‖G‖, ‖decayed − W‖, ‖W‖, ‖M/c‖, ‖G − M/c‖
 
-// The number of float64 values that measure_norms needs as scratch memory.
-int64_t norm_scratch(const std::vector<MeasuredMatrix>& matrices);
-
 // norms[i·matrices + j] = norm i of matrix j, in float64. c is the number at M_divisor, or 1 if that is null. All pointers
-// are to device memory. The order of each sum is fixed. Returns CUDA's error, 0 for success.
-int measure_norms(const std::vector<MeasuredMatrix>& matrices, const float* M_divisor, double* scratch, double* norms,
-                  int device, void* stream);
+// are to device memory, also that of `allocate`, which must be valid until the launches are done. The order of each sum is
+// fixed. Returns CUDA's error, 0 for success.
+int measure_norms(const std::vector<MeasuredMatrix>& matrices, const float* M_divisor, const Allocate& allocate,
+                  double* norms, int device, void* stream);
 
 }  // namespace prism::cuda

@@ -9,10 +9,6 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 
-__device__ double block_sum(double mine) {
-  return merged_in_block<kThreads>(mine, [](double& a, double b) { a += b; });
-}
-
 // A lane's part of the sum of squares of a row up to the diagonal; squares left of the diagonal count twice.
 __device__ float squares_of_row(const __half* row, int diagonal) {
   float sum = 0;
@@ -37,7 +33,7 @@ __global__ void __launch_bounds__(kThreads) squares_kernel(const __grid_constant
   double mine = 0;
   for (int row = first + static_cast<int>(threadIdx.x) / kWarp; row < end; row += kWarps)
     mine += squares_of_row(matrix.A + static_cast<int64_t>(row) * matrix.pitch, row);
-  const double sum = block_sum(mine);
+  const double sum = block_sum<kThreads>(mine);
   if (threadIdx.x == 0) launch.squares[blockIdx.x] = sum;
 }
 
@@ -47,7 +43,7 @@ __global__ void __launch_bounds__(kThreads) rescale_kernel(const __grid_constant
   const int last = index + 1 < launch.count ? launch.matrices[index + 1].first_block : launch.blocks;
   double mine = 0;
   for (int b = matrix.first_block + static_cast<int>(threadIdx.x); b < last; b += kThreads) mine += launch.squares[b];
-  const double sum = block_sum(mine);
+  const double sum = block_sum<kThreads>(mine);
   if (threadIdx.x != 0) return;
   const double factor = sum == 0 ? 1 : launch.A_scale / sqrt(sum);
   launch.factor[matrix.place] = static_cast<float>(factor);

@@ -87,7 +87,7 @@ Operand shaped_operand(const Chunk& chunk, size_t s, const Layout& layout) {
 }
 
 // Ĉ ← βĈ + (1−β)DᵀD.
-std::vector<Product> mean_products(const Chunk& chunk, const Layout& layout) {
+std::vector<Product> average_update(const Chunk& chunk, const Layout& layout) {
   return for_segments(chunk, [&](size_t s, const MatrixStack& stack, int first) {
     const bool along = stack.left && !stack.whitened;
     Product product = gram_product(stack, covariance_side(stack), along, layout.operand(chunk, s, layout.D), nullptr);
@@ -298,7 +298,7 @@ class ChunkStep {
     bool hopper = false;
     then([&] { return takes_hopper(device_, &hopper); });
     const bool norms = rule_.by_norm && hopper;
-    if (rule_.averaged && refreshes_) multiply(mean_products(chunk_, layout_), covariances_);
+    if (rule_.averaged && refreshes_) multiply(average_update(chunk_, layout_), covariances_);
     then([&] { return whitening_.run(signal_, layout_, iteration_, whitening_scratch_, device_, stream_); });
     multiply(gram_products(rule_, chunk_, layout_, iteration_, norms), covariances_);
     if (rule_.by_norm && !norms)

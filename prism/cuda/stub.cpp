@@ -45,10 +45,8 @@ int elementwise_step(const ElementwiseRule& /*rule*/, const StepScalars& /*scala
   return kNotSupported;
 }
 
-int64_t norm_scratch(const std::vector<MeasuredMatrix>& /*matrices*/) { return 0; }
-
-int measure_norms(const std::vector<MeasuredMatrix>& /*matrices*/, const float* /*M_divisor*/, double* /*scratch*/,
-                  double* /*norms*/, int /*device*/, void* /*stream*/) {
+int measure_norms(const std::vector<MeasuredMatrix>& /*matrices*/, const float* /*M_divisor*/,
+                  const Allocate& /*allocate*/, double* /*norms*/, int /*device*/, void* /*stream*/) {
   return kNotSupported;
 }
 

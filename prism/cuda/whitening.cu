@@ -19,10 +19,6 @@ __device__ int matrix_of_block(const WhiteningLaunch& launch) {
                         [&](int i) { return launch.matrices[i].first_block; });
 }
 
-__device__ double block_sum(double mine) {
-  return merged_in_block<kThreads>(mine, [](double& a, double b) { a += b; });
-}
-
 // Calls row(i) for the rows of a block, each with one warp.
 template <class Row>
 __device__ void for_rows(int block, int rows, Row&& row) {
@@ -66,9 +62,9 @@ __global__ void __launch_bounds__(kThreads) covariance_kernel(const __grid_const
     squares += sum;
     if (threadIdx.x % kWarp == 0) trace += C[row];
   });
-  squares = block_sum(squares);
+  squares = block_sum<kThreads>(squares);
   __syncthreads();  // the sums of the warps have been read
-  trace = block_sum(trace);
+  trace = block_sum<kThreads>(trace);
   if (threadIdx.x != 0) return;
   launch.squares[blockIdx.x] = squares;
   launch.traces[blockIdx.x] = trace;
@@ -90,7 +86,7 @@ __global__ void __launch_bounds__(kThreads) start_factor_kernel(const __grid_con
     const int last = index + 1 < launch.count ? launch.matrices[index + 1].first_block : launch.blocks;
     const double* parts = launch.by_norm ? launch.squares : launch.traces;
     for (int b = matrix.first_block + thread; b < last; b += kThreads) sum += parts[b];
-    sum = block_sum(sum);
+    sum = block_sum<kThreads>(sum);
   }
   if (thread != 0) return;
   float scale = *matrix.root_scale;
@@ -233,7 +229,7 @@ __global__ void __launch_bounds__(kThreads) X_kernel(const __grid_constant__ Whi
         [&](int column) { sum = fmaf(__half2float(X[column]), __half2float(X[column]), sum); });
     squares += sum;
   });
-  squares = block_sum(squares);
+  squares = block_sum<kThreads>(squares);
   if (threadIdx.x == 0) launch.X_squares[blockIdx.x] = squares;
 }
 
@@ -245,7 +241,7 @@ __global__ void __launch_bounds__(kThreads) gram_factor_kernel(const __grid_cons
   double squares = 0;
   for (int b = matrix.first_X_block + static_cast<int>(threadIdx.x); b < last; b += kThreads)
     squares += launch.X_squares[b];
-  squares = block_sum(squares);
+  squares = block_sum<kThreads>(squares);
   if (threadIdx.x != 0) return;
   const double gamma = read(launch.gamma) * matrix.gamma_scale *
                        (matrix.gamma_factor == nullptr ? 1. : *matrix.gamma_factor) * launch.X_powers[index];

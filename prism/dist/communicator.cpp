@@ -44,12 +44,6 @@ class OneProcess : public Communicator {
 
 }  // namespace
 
-void Communicator::barrier() {
-  Tensor one = at::zeros({1}, at::TensorOptions().dtype(at::kInt).device(device()));
-  maximum(one);
-  one.cpu();  // on a GPU the operation is complete once its result is read
-}
-
 std::vector<std::string> Communicator::gather(const std::string& text) {
   const auto ranks = static_cast<size_t>(size());
   Tensor lengths = at::zeros({size()}, at::kLong);

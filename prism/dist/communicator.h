@@ -73,9 +73,6 @@ class Communicator : public Exchange {
   void set_timeout(Seconds timeout) { timeout_ = timeout; }
   Seconds timeout() const { return timeout_; }
 
-  // Returns when all ranks have called it.
-  void barrier();
-
   // Returns the text of each rank, on all ranks.
   std::vector<std::string> gather(const std::string& text);
 

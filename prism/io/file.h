@@ -40,7 +40,6 @@ class MappedFile {
  public:
   explicit MappedFile(const std::filesystem::path& path);
   MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return bytes_; }

@@ -12,8 +12,6 @@ namespace prism::io {
 class Hasher {
  public:
   Hasher();
-  Hasher(Hasher&&) noexcept;
-  Hasher& operator=(Hasher&&) noexcept;
   ~Hasher();
 
   void update(std::string_view bytes);

@@ -54,4 +54,21 @@ std::string counted(int64_t number, const std::string& noun) {
   return grouped(number) + " " + noun + (number == 1 ? "" : "s");
 }
 
+std::string aligned(const std::vector<std::vector<std::string>>& rows) {
+  const auto width = [](const std::string& cell) {  // continuation bytes of UTF-8 take no column
+    return static_cast<size_t>(std::count_if(cell.begin(), cell.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  };
+  std::vector<size_t> widths(rows.front().size());
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) line += row[i] + std::string(widths[i] - width(row[i]) + 2, ' ');
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return text;
+}
+
 }  // namespace prism::io

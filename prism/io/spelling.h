@@ -20,4 +20,7 @@ std::vector<std::string> split(std::string_view text, char separator);
 std::string grouped(int64_t number);                           // 1,234,567
 std::string counted(int64_t number, const std::string& noun);  // "1 file", "1,234 files"
 
+// Returns the rows of a table as lines, with columns that line up, two blanks apart.
+std::string aligned(const std::vector<std::vector<std::string>>& rows);
+
 }  // namespace prism::io

@@ -23,9 +23,6 @@ class AdaGradOptions : public OptionsOf<AdaGradOptions> {
   std::unique_ptr<KernelRule> kernel_rule() const override;
 };
 
-class AdaGrad : public OptimizerOf<AdaGradOptions> {
- public:
-  using OptimizerOf::OptimizerOf;
-};
+using AdaGrad = OptimizerOf<AdaGradOptions>;
 
 }  // namespace prism

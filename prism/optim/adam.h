@@ -51,10 +51,7 @@ class AdamOptions : public AdamFamilyOptions<AdamOptions> {
   bool couples_decay() const override { return true; }
 };
 
-class Adam : public OptimizerOf<AdamOptions> {
- public:
-  using OptimizerOf::OptimizerOf;
-};
+using Adam = OptimizerOf<AdamOptions>;
 
 // torch.optim.AdamW (Loshchilov & Hutter 2019): Adam with decoupled weight decay.
 class AdamWOptions : public AdamFamilyOptions<AdamWOptions> {
@@ -68,9 +65,6 @@ class AdamWOptions : public AdamFamilyOptions<AdamWOptions> {
   }
 };
 
-class AdamW : public OptimizerOf<AdamWOptions> {
- public:
-  using OptimizerOf::OptimizerOf;
-};
+using AdamW = OptimizerOf<AdamWOptions>;
 
 }  // namespace prism

@@ -43,25 +43,25 @@ bool usable(const Bucket& bucket) {
 
 // ---- matrices
 
-// The Gram matrix the kernels form.
-struct Form {
-  bool left = false;
-  bool stacked = false;   // of the stack [T; γD], if that is smaller
-  bool whitened = false;  // of the whitened momentum, from the left
-
-  int64_t covariance_side(int64_t m, int64_t n) const { return left && !whitened ? m : n; }
-};
-
-// None if there is no kernel: for both sides, and for the smaller form of a left side.
-std::optional<Form> form_of(const cuda::SpectralRule& rule, Side side, int64_t m, int64_t n) {
-  side = resolved_side(side, m, n);
-  if (side == Side::Both) return std::nullopt;
-  if (side == Side::Whitened) return Form{.left = true, .whitened = true};
-  const bool left = side == Side::Left;
-  const bool is_long = rule.noisy && !rule.averaged && (left ? m : n) > 2 * (left ? n : m);
-  if (left && is_long) return std::nullopt;
-  return Form{left, is_long};
+// A stack of matrices of this shape, still without pointers. None if there is no kernel: for both sides, and for the
+// smaller form of a left side.
+std::optional<cuda::MatrixStack> empty_stack(const SpectralKernel& kernel, const std::vector<int64_t>& shape) {
+  const int64_t m = shape[shape.size() - 2], n = shape.back();
+  const Side side = resolved_side(kernel.side, m, n);
+  const bool whitened = side == Side::Whitened, left = whitened || side == Side::Left;
+  const bool stacked = !whitened && kernel.rule.noisy && !kernel.rule.averaged && (left ? m : n) > 2 * (left ? n : m);
+  if (side == Side::Both || (left && stacked)) return std::nullopt;
+  return cuda::MatrixStack{.m = m,
+                           .n = n,
+                           .left = left,
+                           .stacked = stacked,
+                           .whitened = whitened,
+                           .gamma_scale = gamma_factor(kernel.side, m, n),
+                           .scale = scale_factor(kernel.scale, shape)};
 }
+
+// The side of the averaged covariances.
+int64_t covariance_side(const cuda::MatrixStack& stack) { return stack.left && !stack.whitened ? stack.m : stack.n; }
 
 // γ_t/γ of each entry at the next step; undefined if γ is constant.
 Tensor gamma_factors(const SpectralKernel& kernel, const Bucket& bucket) {
@@ -69,19 +69,12 @@ Tensor gamma_factors(const SpectralKernel& kernel, const Bucket& bucket) {
   return kernel.gamma_schedule(bucket.state["step"] + 1).to(at::kFloat);
 }
 
-cuda::MatrixStack stack_of(const Bucket& bucket, const std::vector<DenseEntry>& entries, const SpectralKernel& kernel,
-                           const Form& form, const Tensor& gamma) {
-  const int64_t m = bucket.shape[bucket.shape.size() - 2], n = bucket.shape.back();
-  const int64_t size = m * n, matrices = c10::multiply_integers(bucket.shape) / size, k = form.covariance_side(m, n);
-  cuda::MatrixStack stack{.m = m,
-                          .n = n,
-                          .left = form.left,
-                          .stacked = form.stacked,
-                          .whitened = form.whitened,
-                          .gradient = *real_of(entries.front().G.scalar_type()),
-                          .weight = *real_of(bucket.type),
-                          .gamma_scale = gamma_factor(kernel.side, m, n),
-                          .scale = scale_factor(kernel.scale, bucket.shape)};
+// Fills an empty stack with the entries of a bucket.
+void fill(cuda::MatrixStack& stack, const Bucket& bucket, const std::vector<DenseEntry>& entries, const Tensor& gamma) {
+  stack.gradient = *real_of(entries.front().G.scalar_type());
+  stack.weight = *real_of(bucket.type);
+  const int64_t m = stack.m, n = stack.n, size = m * n, k = covariance_side(stack);
+  const int64_t matrices = c10::multiply_integers(bucket.shape) / size;
   const State& state = bucket.state;
   const Tensor M = state["momentum"], master = state["master"], step = state["step"], C = state["covariance"],
                C_scale = state["covariance_scale"], root = state["root"], root_scale = state["root_scale"],
@@ -106,7 +99,6 @@ cuda::MatrixStack stack_of(const Bucket& bucket, const std::vector<DenseEntry>& 
       if (gamma.defined()) stack.gamma_factor.push_back(floats(gamma, entry.index));
     }
   }
-  return stack;
 }
 
 // ---- vectors
@@ -164,12 +156,10 @@ CudaStep::CudaStep(const Options& options, const std::vector<Bucket>& buckets, c
     const auto entries = dense_entries(options, bucket, parameters, gradients, at::kFloat);
     if (!entries || entries->empty() || !real_of(entries->front().G.scalar_type())) continue;
     if (spectral != nullptr) {
-      const auto form =
-          form_of(spectral->rule, spectral->side, bucket.shape[bucket.shape.size() - 2], bucket.shape.back());
-      if (!form) continue;
-      const Tensor gamma = gamma_factors(*spectral, bucket);
-      work.stacks.push_back(stack_of(bucket, *entries, *spectral, *form, gamma));
-      work.keep.push_back(gamma);
+      auto stack = empty_stack(*spectral, bucket.shape);
+      if (!stack) continue;
+      fill(*stack, bucket, *entries, work.keep.emplace_back(gamma_factors(*spectral, bucket)));
+      work.stacks.push_back(std::move(*stack));
     } else {
       if (entries->front().G.scalar_type() != bucket.type) continue;
       for (const auto& vector : vectors_of(bucket, *entries, *elementwise)) work.vectors.push_back(vector);
@@ -222,27 +212,12 @@ std::unique_ptr<KernelRule> shared_rule(const Options& options, const Bucket& bu
   auto rule = options.kernel_rule();
   const auto* spectral = rule ? std::get_if<SpectralKernel>(rule.get()) : nullptr;
   const auto shape = whole_shape(options, bucket);
-  if (spectral == nullptr || c10::multiply_integers(shape) == 0) return nullptr;
-  const auto form = form_of(spectral->rule, spectral->side, shape[shape.size() - 2], shape.back());
-  if (!form) return nullptr;
+  if (spectral == nullptr || c10::multiply_integers(shape) == 0 || !empty_stack(*spectral, shape)) return nullptr;
   // Of stacked matrices each process must have a part of every one.
   for (size_t d = 0; d + 2 < shape.size(); ++d) {
     if (bucket.layout->is_cut(d)) return nullptr;
   }
   return rule;
-}
-
-// A stack of matrices of a whole entry's shape, still without pointers.
-cuda::MatrixStack empty_stack(const SpectralKernel& kernel, const std::vector<int64_t>& shape) {
-  const int64_t m = shape[shape.size() - 2], n = shape.back();
-  const auto form = form_of(kernel.rule, kernel.side, m, n);
-  return {.m = m,
-          .n = n,
-          .left = form->left,
-          .stacked = form->stacked,
-          .whitened = form->whitened,
-          .gamma_scale = gamma_factor(kernel.side, m, n),
-          .scale = scale_factor(kernel.scale, shape)};
 }
 
 }  // namespace
@@ -251,7 +226,7 @@ std::optional<at::ScalarType> kernel_operands(const Options& options, const Buck
   const auto rule = shared_rule(options, bucket);
   if (rule == nullptr) return std::nullopt;
   const auto& kernel = std::get<SpectralKernel>(*rule);
-  const bool thin = cuda::is_thin(kernel.rule, empty_stack(kernel, whole_shape(options, bucket)));
+  const bool thin = cuda::is_thin(kernel.rule, *empty_stack(kernel, whole_shape(options, bucket)));
   return thin ? at::kFloat : at::kHalf;
 }
 
@@ -267,7 +242,7 @@ struct SharedCudaStep::Work {
   int64_t m() const { return shape[shape.size() - 2]; }
   int64_t n() const { return shape.back(); }
 
-  cuda::MatrixStack whole_stack() const { return empty_stack(kernel(), shape); }
+  cuda::MatrixStack whole_stack() const { return *empty_stack(kernel(), shape); }
 
   // Fills in the pointers to step counters and factors of γ.
   void add_scalars(cuda::MatrixStack& stack, const Tensor& step, const Tensor& factors) const {
@@ -351,14 +326,14 @@ Operands SharedCudaStep::operands(const Tensor& G, const State& state) {
 
 Tensor SharedCudaStep::shape(const Operands& whole, const State& state, const std::vector<int64_t>& owned) const {
   const Work& work = *work_;
-  const auto& [rule, side, scale, schedule] = work.kernel();
+  const auto& rule = work.kernel().rule;
   const Tensor chosen = at::tensor(owned, at::kLong).to(work.bucket.device);
   const Tensor sums = work.sums.defined() ? work.sums.index_select(0, chosen) : Tensor();
   const Tensor gamma = work.gamma.defined() ? work.gamma.index_select(0, chosen) : Tensor();
   const Tensor U = at::zeros(whole.T.sizes(), whole.T.options().dtype(at::kFloat));
   cuda::MatrixStack stack = work.whole_stack();
   const int64_t count = static_cast<int64_t>(owned.size()) * work.matrices;
-  const int64_t k = form_of(rule, side, work.m(), work.n())->covariance_side(work.m(), work.n());
+  const int64_t k = covariance_side(stack);
   for (int64_t i = 0; i < count; ++i) {
     stack.G.push_back(nullptr);
     stack.M.push_back(nullptr);

@@ -18,10 +18,7 @@ class MuonOptions : public MomentumOptions<MuonOptions> {
   std::unique_ptr<KernelRule> kernel_rule() const override;
 };
 
-class Muon : public OptimizerOf<MuonOptions> {
- public:
-  using OptimizerOf::OptimizerOf;
-};
+using Muon = OptimizerOf<MuonOptions>;
 
 // Muon with uniform damping, the paper's ablation ("The Necessity of Anisotropic Shaping"): for each matrix (m, n)
 //   M ← βM + (1−β)G;   T as Muon;   W ← (1 − lr·λ)W − lr·scale(m, n)·T (TᵀT + δI)^(−1/2);
@@ -42,9 +39,6 @@ class TikhonovMuonOptions : public MomentumOptions<TikhonovMuonOptions> {
   void check() const override;
 };
 
-class TikhonovMuon : public OptimizerOf<TikhonovMuonOptions> {
- public:
-  using OptimizerOf::OptimizerOf;
-};
+using TikhonovMuon = OptimizerOf<TikhonovMuonOptions>;
 
 }  // namespace prism

@@ -52,45 +52,30 @@ enum class Normalize { None, Rows };
 // Ĉ ← β₂ᵏĈ + (1−β₂ᵏ)DᵀD, bias-corrected by the steps covered: 1 − β₂^(k·refreshes). Between refreshes D is not formed.
 enum class CovarianceKind { Instant, Ema, Sketch, Subspace };
 
+// The names of an enum's values, in their order.
 template <class E>
-struct Words;  // the names of an enum's values, in their order
-
+inline constexpr std::array<const char*, 0> kWords = {};
 template <>
-struct Words<Side> {
-  static constexpr std::array kList = {"short", "left", "right", "both", "long", "inputs", "balanced", "whitened"};
-};
+inline constexpr std::array kWords<Side> = {"short", "left", "right", "both", "long", "inputs", "balanced", "whitened"};
 template <>
-struct Words<Solver> {
-  static constexpr std::array kList = {"gram", "stacked", "exact"};
-};
+inline constexpr std::array kWords<Solver> = {"gram", "stacked", "exact"};
 template <>
-struct Words<ScaleRule> {
-  static constexpr std::array kList = {"moonlight", "spectral", "none"};
-};
+inline constexpr std::array kWords<ScaleRule> = {"moonlight", "spectral", "none"};
 template <>
-struct Words<Normalize> {
-  static constexpr std::array kList = {"none", "rows"};
-};
+inline constexpr std::array kWords<Normalize> = {"none", "rows"};
 template <>
-struct Words<CovarianceKind> {
-  static constexpr std::array kList = {"instant", "ema", "sketch", "subspace"};
-};
+inline constexpr std::array kWords<CovarianceKind> = {"instant", "ema", "sketch", "subspace"};
 template <>
-struct Words<StateType> {
-  static constexpr std::array kList = {"auto", "float32", "float64", "bfloat16"};
-};
+inline constexpr std::array kWords<StateType> = {"auto", "float32", "float64", "bfloat16"};
 template <>
-struct Words<Fold> {
-  static constexpr std::array kList = {"auto", "flatten", "batch"};
-};
+inline constexpr std::array kWords<Fold> = {"auto", "flatten", "batch"};
 template <>
-struct Words<ScheduleKind> {
-  static constexpr std::array kList = {"constant", "cosine", "linear", "wsd"};
-};
+inline constexpr std::array kWords<ScheduleKind> = {"constant", "cosine", "linear", "wsd"};
 
 template <class E>
 std::string word(E value) {
-  return Words<E>::kList.at(static_cast<size_t>(value));
+  static_assert(!kWords<E>.empty());
+  return kWords<E>.at(static_cast<size_t>(value));
 }
 
 template <class T>
@@ -169,8 +154,8 @@ struct OptionType<Coefficients> : PlainType<Coefficients> {
 template <class E>
 requires std::is_enum_v<E>
 struct OptionType<E> : PlainType<E> {
-  static std::string name() { return c10::Join("|", Words<E>::kList); }
-  static bool accepts(const Json& json) { return json.is_string() && index_of(json) < Words<E>::kList.size(); }
+  static std::string name() { return c10::Join("|", kWords<E>); }
+  static bool accepts(const Json& json) { return json.is_string() && index_of(json) < kWords<E>.size(); }
   static E read(const Json& json) { return static_cast<E>(index_of(json)); }
   static Json write(E value) { return word(value); }
 
@@ -178,7 +163,7 @@ struct OptionType<E> : PlainType<E> {
   static size_t index_of(const Json& json) {
     auto text = json.get<std::string>();
     if (std::is_same_v<E, Side> && text == "auto") text = "short";  // its former name, in saved files
-    const auto& words = Words<E>::kList;
+    const auto& words = kWords<E>;
     return std::find(words.begin(), words.end(), text) - words.begin();
   }
 };

@@ -55,9 +55,6 @@ class PrismOptions : public MomentumOptions<PrismOptions> {
   bool counts_steps() const override;
 };
 
-class Prism : public OptimizerOf<PrismOptions> {
- public:
-  using OptimizerOf::OptimizerOf;
-};
+using Prism = OptimizerOf<PrismOptions>;
 
 }  // namespace prism

@@ -22,42 +22,40 @@ struct Registration {
   std::function<std::unique_ptr<Optimizer>(const Parameters&, const Options&)> optimizer;
 };
 
-template <class Class, class O>
+template <class O>
 Registration registration(const char* class_name, const char* label, const char* summary) {
   return {{O().name(), class_name, label, summary},
           [] { return std::make_unique<O>(); },
           [](const Parameters& parameters, const Options& options) {
-            return std::make_unique<Class>(parameters, dynamic_cast<const O&>(options));
+            return std::make_unique<OptimizerOf<O>>(parameters, dynamic_cast<const O&>(options));
           }};
 }
 
 const std::vector<Registration>& registry() {
   static const std::vector<Registration> all = {
-      registration<Prism, PrismOptions>(
+      registration<PrismOptions>(
           "Prism", "PRISM",
           "PRISM: Muon's spectral descent, with directions damped by the noise of their gradients. For matrices."),
-      registration<Muon, MuonOptions>("Muon", "Muon",
-                                      "Muon: spectral descent on the momentum; Prism with gamma=0. For matrices."),
-      registration<TikhonovMuon, TikhonovMuonOptions>("TikhonovMuon", "Tikhonov Muon",
-                                                      "Muon with uniform damping in place of PRISM's. For matrices."),
-      registration<AdamW, AdamWOptions>("AdamW", "AdamW", "torch.optim.AdamW: Adam with decoupled weight decay."),
-      registration<Adam, AdamOptions>("Adam", "Adam", "torch.optim.Adam: weight decay is added to the gradient."),
-      registration<AdaGrad, AdaGradOptions>("AdaGrad", "AdaGrad",
-                                            "torch.optim.Adagrad: weight decay is added to the gradient."),
-      registration<RMSprop, RMSpropOptions>("RMSprop", "RMSprop",
-                                            "torch.optim.RMSprop: weight decay is added to the gradient."),
-      registration<SSD, SSDOptions>(
+      registration<MuonOptions>("Muon", "Muon",
+                                "Muon: spectral descent on the momentum; Prism with gamma=0. For matrices."),
+      registration<TikhonovMuonOptions>("TikhonovMuon", "Tikhonov Muon",
+                                        "Muon with uniform damping in place of PRISM's. For matrices."),
+      registration<AdamWOptions>("AdamW", "AdamW", "torch.optim.AdamW: Adam with decoupled weight decay."),
+      registration<AdamOptions>("Adam", "Adam", "torch.optim.Adam: weight decay is added to the gradient."),
+      registration<AdaGradOptions>("AdaGrad", "AdaGrad", "torch.optim.Adagrad: weight decay is added to the gradient."),
+      registration<RMSpropOptions>("RMSprop", "RMSprop", "torch.optim.RMSprop: weight decay is added to the gradient."),
+      registration<SSDOptions>(
           "SSD", "SSD",
           "Stochastic spectral descent: steps of the gradient's nuclear norm along its polar factor. For matrices."),
-      registration<RMSspectral, RMSspectralOptions>(
+      registration<RMSspectralOptions>(
           "RMSspectral", "RMSspectral",
           "Spectral descent in coordinates scaled by a running second moment. For matrices."),
-      registration<ADAspectral, ADAspectralOptions>(
+      registration<ADAspectralOptions>(
           "ADAspectral", "ADAspectral",
           "Spectral descent in coordinates scaled by a summed second moment. For matrices."),
-      registration<Shampoo, ShampooOptions>(
-          "Shampoo", "Shampoo", "Shampoo: both sides of the gradient whitened by fourth roots. For matrices."),
-      registration<SOAP, SOAPOptions>("SOAP", "SOAP", "SOAP: Adam in Shampoo's eigenbasis. For matrices."),
+      registration<ShampooOptions>("Shampoo", "Shampoo",
+                                   "Shampoo: both sides of the gradient whitened by fourth roots. For matrices."),
+      registration<SOAPOptions>("SOAP", "SOAP", "SOAP: Adam in Shampoo's eigenbasis. For matrices."),
   };
   return all;
 }

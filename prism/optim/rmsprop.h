@@ -24,9 +24,6 @@ class RMSpropOptions : public OptionsOf<RMSpropOptions> {
   std::unique_ptr<KernelRule> kernel_rule() const override;
 };
 
-class RMSprop : public OptimizerOf<RMSpropOptions> {
- public:
-  using OptimizerOf::OptimizerOf;
-};
+using RMSprop = OptimizerOf<RMSpropOptions>;
 
 }  // namespace prism

@@ -1,11 +1,11 @@
 #include "prism/optim/routing.h"
 
 #include <c10/util/StringUtil.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <array>
 #include <map>
-#include <numeric>
 #include <ostream>
 #include <regex>
 
@@ -140,20 +140,6 @@ std::optional<size_t> output_layer(const Rules& rules, const std::vector<std::re
 
 std::string shape_text(at::IntArrayRef shape) { return shape.empty() ? "scalar" : c10::Join(" × ", shape); }
 
-int64_t elements(at::IntArrayRef shape) {
-  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
-}
-
-// Columns on the screen: UTF-8 continuation bytes do not count.
-size_t width(const std::string& text) {
-  return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](unsigned char c) { return (c & 0xC0) != 0x80; }));
-}
-
-std::string padded(const std::string& text, size_t columns) {
-  return text + std::string(columns - std::min(columns, width(text)), ' ');
-}
-
 }  // namespace
 
 Rules default_rules(const Options& matrices, const Options& rest,
@@ -229,29 +215,16 @@ Routing::Routing(Rules rules, const Parameters& parameters) : rules_(std::move(r
 }
 
 std::ostream& operator<<(std::ostream& stream, const Routing& routing) {
-  size_t name_width = 9;
-  size_t shape_width = 5;
-  size_t label_width = 4;
+  std::vector<std::vector<std::string>> rows = {{"parameter", "shape", "rule", "optimizer"}};
   std::map<std::string, std::pair<int64_t, int64_t>> totals;
   for (const auto& line : routing.lines_) {
     const Rule& rule = routing.rules_[line.rule];
-    name_width = std::max(name_width, width(line.name));
-    shape_width = std::max(shape_width, width(shape_text(line.shape)));
-    label_width = std::max(label_width, width(rule.label));
+    rows.push_back({line.name, shape_text(line.shape), rule.label, rule.options->name()});
     auto& [count, size] = totals[rule.options->name()];
     ++count;
-    size += elements(line.shape);
+    size += c10::multiply_integers(line.shape);
   }
-  const auto row = [&](const std::string& name, const std::string& shape, const std::string& label,
-                       const std::string& optimizer) {
-    stream << padded(name, name_width) << "  " << padded(shape, shape_width) << "  " << padded(label, label_width)
-           << "  " << optimizer << '\n';
-  };
-  row("parameter", "shape", "rule", "optimizer");
-  for (const auto& line : routing.lines_) {
-    const Rule& rule = routing.rules_[line.rule];
-    row(line.name, shape_text(line.shape), rule.label, rule.options->name());
-  }
+  stream << io::aligned(rows);
   for (const auto& [optimizer, total] : totals) {
     stream << optimizer << ": " << io::grouped(total.second) << " elements in " << total.first
            << (total.first == 1 ? " parameter\n" : " parameters\n");

@@ -28,9 +28,6 @@ class ShampooOptions : public MatrixOptions<ShampooOptions> {
   void check() const override;
 };
 
-class Shampoo : public OptimizerOf<ShampooOptions> {
- public:
-  using OptimizerOf::OptimizerOf;
-};
+using Shampoo = OptimizerOf<ShampooOptions>;
 
 }  // namespace prism

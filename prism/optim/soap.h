@@ -36,9 +36,6 @@ class SOAPOptions : public MatrixOptions<SOAPOptions> {
   Tensor rests(const State& state) const override { return state["step"].eq(0); }
 };
 
-class SOAP : public OptimizerOf<SOAPOptions> {
- public:
-  using OptimizerOf::OptimizerOf;
-};
+using SOAP = OptimizerOf<SOAPOptions>;
 
 }  // namespace prism

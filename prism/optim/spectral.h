@@ -12,7 +12,7 @@ class SpectralOptions : public MatrixOptions<Self> {
   PRISM_OPTION(Solver, solver, Solver::Gram, kAny,
                "gram: Newton-Schulz on the Gram matrix; stacked: on the matrix itself; exact: float64 SVD");
   PRISM_OPTION(Coefficients, coefficients, "jordan", kAny,
-               "jordan, you, polar_express, minimax9, converged, or one list of numbers per step");
+               (c10::Join(", ", Coefficients::names()) + ", or one list of numbers per step").c_str());
   PRISM_OPTION(int64_t, steps, 0, kAny, "Newton-Schulz steps; 0: the length of the set, more repeat the last");
 
  public:

@@ -21,10 +21,7 @@ class SSDOptions : public SpectralOptions<SSDOptions> {
   Tensor direction(const Operands& operands, State& state) const override;
 };
 
-class SSD : public OptimizerOf<SSDOptions> {
- public:
-  using OptimizerOf::OptimizerOf;
-};
+using SSD = OptimizerOf<SSDOptions>;
 
 // RMSspectral: spectral descent in coordinates scaled by a running second moment,
 //   v ← βv + (1−β)G²;   d = √(√v + ε);   W ← (1 − lr·λ)W − lr·sharp(G/d)/d       (division element by element)
@@ -41,10 +38,7 @@ class RMSspectralOptions : public SpectralOptions<RMSspectralOptions> {
   Tensor direction(const Operands& operands, State& state) const override;
 };
 
-class RMSspectral : public OptimizerOf<RMSspectralOptions> {
- public:
-  using OptimizerOf::OptimizerOf;
-};
+using RMSspectral = OptimizerOf<RMSspectralOptions>;
 
 // ADAspectral: RMSspectral with a sum in place of the average, v ← v + G².
 class ADAspectralOptions : public SpectralOptions<ADAspectralOptions> {
@@ -59,9 +53,6 @@ class ADAspectralOptions : public SpectralOptions<ADAspectralOptions> {
   Tensor direction(const Operands& operands, State& state) const override;
 };
 
-class ADAspectral : public OptimizerOf<ADAspectralOptions> {
- public:
-  using OptimizerOf::OptimizerOf;
-};
+using ADAspectral = OptimizerOf<ADAspectralOptions>;
 
 }  // namespace prism

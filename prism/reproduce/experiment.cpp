@@ -18,24 +18,23 @@ constexpr const char* kAll = "all";
 
 // Returns a configuration with the keys of training, comparing and experiments.
 io::Config make_config() {
-  using io::ConfigKey;
+  using Key = io::ConfigKey;
   auto keys = train::config_table().keys();
-  keys.push_back(ConfigKey::string("experiment.title", "", "Heading of the experiment."));
-  keys.push_back(ConfigKey::string("experiment.question", "", "The question it answers, in one sentence."));
-  keys.push_back(ConfigKey::strings("experiment.claims", nlohmann::json::array(),
-                                    "Claims of the paper, each with the inequality that decides it."));
-  keys.push_back(
-      ConfigKey::strings("experiment.columns", nlohmann::json::array(), "Measures in the table besides losses."));
-  keys.push_back(
-      ConfigKey::strings("experiment.scales", nlohmann::json::array(), "Scales it can be run at; empty: all."));
-  keys.push_back(ConfigKey::integer("experiment.spectra", 0, "Number of times a run records its spectra.").at_least(0));
-  keys.push_back(
-      ConfigKey::real("experiment.tokens_per_s", 1e6, "Assumed training speed, for estimates of time.").above(0));
-  keys.push_back(ConfigKey::strings("experiment.paper", nlohmann::json::array(),
-                                    "The paper's number at each rate, lowest rate first."));
-  keys.push_back(
-      ConfigKey::string("experiment.paper_measure", "loss", "The measure to show beside the paper's numbers."));
-  keys.push_back(ConfigKey::string("experiment.paper_label", "final loss", "Name of the paper's numbers."));
+  const auto none = nlohmann::json::array();
+  keys.insert(
+      keys.end(),
+      {
+          Key::string("experiment.title", "", "Heading of the experiment."),
+          Key::string("experiment.question", "", "The question it answers, in one sentence."),
+          Key::strings("experiment.claims", none, "Claims of the paper, each with the inequality that decides it."),
+          Key::strings("experiment.columns", none, "Measures in the table besides losses."),
+          Key::strings("experiment.scales", none, "Scales it can be run at; empty: all."),
+          Key::integer("experiment.spectra", 0, "Number of times a run records its spectra.").at_least(0),
+          Key::real("experiment.tokens_per_s", 1e6, "Assumed training speed, for estimates of time.").above(0),
+          Key::strings("experiment.paper", none, "The paper's number at each rate, lowest rate first."),
+          Key::string("experiment.paper_measure", "loss", "The measure to show beside the paper's numbers."),
+          Key::string("experiment.paper_label", "final loss", "Name of the paper's numbers."),
+      });
   return io::Config(io::ConfigTable(std::move(keys), "compare.override"));
 }
 

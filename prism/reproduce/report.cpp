@@ -28,12 +28,6 @@ void add_stability(Row& row, const Stability& stability) {
   }
 }
 
-std::string loss_text(const compare::Estimate& estimate) {
-  if (!std::isfinite(estimate.mean)) return "diverged";
-  const auto mean = fmt::format("{:.4f}", estimate.mean);
-  return estimate.interval ? fmt::format("{} ± {:.4f}", mean, estimate.interval->high - estimate.mean) : mean;
-}
-
 std::string stability_text(const Row& row) {
   std::string text;
   if (row.diverged > 0) {
@@ -82,7 +76,7 @@ std::vector<report::TextTable::Column> columns_of(const Experiment& experiment, 
 
 Cells cells_of(const Row& row, bool paper) {
   Cells cells = {row.label, fmt::format("{:g}{}", row.lr, row.best ? " (best)" : ""), fmt::format("{}", row.seeds),
-                 loss_text(row.train_loss), loss_text(row.held_out)};
+                 compare::estimate_text(row.train_loss), compare::estimate_text(row.held_out)};
   if (paper) cells.push_back(row.paper);
   cells.insert(cells.end(), row.extra.begin(), row.extra.end());
   cells.push_back(stability_text(row));
@@ -98,7 +92,7 @@ report::Published published(const Experiment& experiment, const std::vector<Row>
         .optimizer = experiment.plan.contenders()[row.contender].id, .lr = row.lr, .paper = row.paper, .here = "–"};
     value.paper_value = as_number(row.paper);
     if (is_of_losses(experiment)) {
-      value.here = loss_text(row.held_out);
+      value.here = compare::estimate_text(row.held_out);
       if (std::isfinite(row.held_out.mean)) value.here_value = row.held_out.mean;
       if (row.held_out.interval)
         std::tie(value.here_low, value.here_high) = std::pair(row.held_out.interval->low, row.held_out.interval->high);

@@ -67,10 +67,6 @@ io::Config run_config(const io::Config& planned, const fs::path& folder) {
   return config;
 }
 
-std::string name_of(const Experiment& experiment, const compare::PlannedRun& run) {
-  return fmt::format("{} lr {} seed {}", experiment.plan.contenders()[run.contender].label, run.lr, run.seed);
-}
-
 compare::RunOutcome outcome_of(const compare::PlannedRun& planned, const StoredRun& stored) {
   compare::RunOutcome outcome{.contender = planned.contender,
                               .lr = planned.lr,
@@ -119,7 +115,7 @@ State state_of(const Experiment& experiment, const Pool& pool, const Setup& setu
     }
     auto key = key_of(planned, setup);
     const double seconds = estimated_seconds(planned, key, pool, nominal_tokens_per_s(experiment));
-    state.missing.push_back({planned, name_of(experiment, planned), std::move(key), seconds});
+    state.missing.push_back({planned, compare::name_of(plan, planned), std::move(key), seconds});
     return false;
   };
   std::set<size_t> incomplete;

@@ -21,10 +21,9 @@ constexpr double kFloat = 4;          // bytes
 constexpr double kProgram = 250e6;    // bytes of the program and its libraries, on the CPU
 constexpr double kDiskSpeed = 400e6;  // bytes/s, approximate speed of hashing and writing checkpoints
 constexpr int64_t kProbeLayers = 2;
-constexpr int64_t kProbeWidth = 640;  // on the CPU, where a step of wider layers takes too long
-constexpr double kProbeWork =
-    1.5e10;                         // floating-point operations of a measured step on the CPU: a fraction of a second
-constexpr double kLongProbe = 0.7;  // seconds; a longer step is not repeated
+constexpr int64_t kProbeWidth = 640;   // on the CPU, where a step of wider layers takes too long
+constexpr double kProbeWork = 1.5e10;  // operations of a measured step on the CPU: a fraction of a second
+constexpr double kLongProbe = 0.7;     // seconds; a longer step is not repeated
 
 // The floating-point operations of a step on `tokens` tokens in sequences of `context`: two for each weight and token
 // in the forward pass, twice that in the backward pass, and the two products of causal attention.

@@ -129,12 +129,15 @@ std::optional<Tensor> NormMeter::norms_by_kernels(const std::vector<Tensor>& W, 
   const Tensor divisor = has_momentum_ ? momentum_divisor() : Tensor();
   const Tensor c = divisor.defined() ? divisor.to(at::kFloat) : divisor;
   const auto options = W.front().options().dtype(at::kDouble).requires_grad(false);
-  const Tensor scratch = at::empty({cuda::norm_scratch(matrices)}, options);
+  Tensor scratch;
+  const auto allocate = [&](size_t bytes) {
+    scratch = at::empty({static_cast<int64_t>(bytes)}, options.dtype(at::kByte));
+    return scratch.mutable_data_ptr();
+  };
   const Tensor norms = at::empty({cuda::kNorms, static_cast<int64_t>(W.size())}, options);
   auto* stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
-  const int error =
-      cuda::measure_norms(matrices, c.defined() ? c.const_data_ptr<float>() : nullptr,
-                          scratch.mutable_data_ptr<double>(), norms.mutable_data_ptr<double>(), device.index(), stream);
+  const int error = cuda::measure_norms(matrices, c.defined() ? c.const_data_ptr<float>() : nullptr, allocate,
+                                        norms.mutable_data_ptr<double>(), device.index(), stream);
   TORCH_CHECK(error == 0, "train: the kernel of the norms could not be launched: ", cuda::error_text(error));
   return norms.narrow(0, 0, has_momentum_ ? kD + 1 : kW + 1);
 }

@@ -30,17 +30,17 @@ std::vector<bool> are_elementwise(const Routing& routing);
 // The routing of a model's parameters.
 Routing routing_of(const io::Config& config, const std::vector<std::pair<std::string, Tensor>>& parameters);
 
-// Returns the parts that each process steps. A hidden matrix has one owner: the most expensive first, each to the process with the least
-// work so far. A parameter that is stepped element by element is cut into ranges, one for each process (dist::cut); one
-// that is too small for that has an owner. None in one process and with `run.owned` = false.
+// Returns the parts that each process steps. A hidden matrix has one owner: the most expensive first, each to the process
+// with the least work so far. A parameter that is stepped element by element is cut into ranges, one for each process
+// (dist::cut); one that is too small for that has an owner. None in one process and with `run.owned` = false.
 std::vector<dist::Part> parts(const io::Config& config, const std::vector<std::pair<std::string, Tensor>>& parameters,
                               const dist::Communicator& processes);
 
 // The parameters in the order in which Mixed steps them: the elementwise ones, then the matrices, equal shapes together.
 std::vector<size_t> order_of_stepping(const Routing& routing);
 
-// Puts the state of an optimizer together on rank 0, where each process steps some `parts` of the parameters, in the order that
-// one process would save it in. All processes call it; the others get their own part.
+// Puts the state of an optimizer together on rank 0, where each process steps some `parts` of the parameters, in the
+// order that one process would save it in. All processes call it; the others get their own part.
 Snapshot gathered_state(dist::Communicator& processes, const Mixed& optimizer, const std::vector<dist::Part>& parts);
 
 // The part of a whole state that this process steps.

@@ -9,12 +9,12 @@
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
-#include <array>
 #include <iomanip>
 #include <sstream>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <utility>
 
+#include "prism/io/spelling.h"
 #include "prism/optim/c10d_exchange.h"
 #include "prism/optim/registry.h"
 #include "prism/optim/routing.h"
@@ -217,9 +217,7 @@ std::vector<int64_t> PythonEngine::places(const std::string& groups) const {
 
 std::string PythonEngine::plan() const {
   const auto lines = engine_.plan();
-  constexpr size_t kColumns = 7;
-  std::vector<std::array<std::string, kColumns>> rows = {
-      {"matrix", "shape", "Gram side", "path", "owner", "cost", "bytes sent a step"}};
+  std::vector<Names> rows = {{"matrix", "shape", "Gram side", "path", "owner", "cost", "bytes sent a step"}};
   std::map<const Exchange*, std::vector<std::pair<double, int64_t>>> ranks;
   const auto number = [](double value) {
     std::ostringstream text;
@@ -244,19 +242,8 @@ std::string PythonEngine::plan() const {
     loads[line.owner].first += line.cost;
     for (size_t r = 0; r < loads.size(); ++r) loads[r].second += line.bytes[r];
   }
-  std::array<size_t, kColumns> widths{};
-  const auto length = [](const std::string& text) {  // in characters: continuation bytes do not count
-    return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
-  };
-  for (const auto& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], length(row[i]));
-  }
   std::ostringstream text;
-  for (const auto& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) line += row[i] + std::string(widths[i] - length(row[i]) + 2, ' ');
-    text << line.substr(0, line.find_last_not_of(' ') + 1) << "\n";
-  }
+  text << io::aligned(rows);
   if (ranks.empty()) text << "Every process shapes all its matrices: cost " << number(alone) << ".\n";
   for (const auto& exchange : exchanges_) {
     const auto found = ranks.find(exchange.second.get());

@@ -111,8 +111,7 @@ TEST(MappedFile, GivesTheBytesAndKeepsThemWhenMoved) {
   MappedFile moved = std::move(file);
   EXPECT_EQ(moved.bytes().data(), address);
   EXPECT_EQ(std::string_view(reinterpret_cast<const char*>(address), moved.bytes().size()), "hello");
-  moved = MappedFile(folder / "empty");
-  EXPECT_TRUE(moved.bytes().empty());
+  EXPECT_TRUE(MappedFile(folder / "empty").bytes().empty());
 }
 
 }  // namespace
