@@ -27,8 +27,9 @@ constexpr std::string_view kTemporary = ".tmp";
 
 std::array<int32_t, 256> make_header(int64_t token_bytes, int64_t tokens) {
   std::array<int32_t, 256> header{};
-  header[0] = token_bytes == 2 ? 20240520 : 20240801;
-  header[1] = token_bytes == 2 ? 1 : 7;
+  const ShardKind& kind = kShardKinds[token_bytes == kShardKinds[0].token_bytes ? 0 : 1];
+  header[0] = kind.magic;
+  header[1] = kind.version;
   header[2] = static_cast<int32_t>(tokens);
   return header;
 }

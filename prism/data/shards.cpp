@@ -16,12 +16,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-struct Kind {
-  int32_t magic, version;
-  int64_t token_bytes;
-};
-constexpr Kind kKinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};
-
 template <typename Token>
 int64_t widen(const std::byte* in, std::span<int64_t> out) {
   int64_t largest = 0;
@@ -45,8 +39,8 @@ ShardHeader check_shard(std::span<const std::byte> file, std::string_view name) 
   std::memcpy(words, file.data(), sizeof(words));
   const int32_t magic = words[0], version = words[1], tokens = words[2];
   const auto* kind =
-      std::ranges::find_if(kKinds, [&](const Kind& k) { return k.magic == magic && k.version == version; });
-  if (kind == std::end(kKinds)) {
+      std::ranges::find_if(kShardKinds, [&](const ShardKind& k) { return k.magic == magic && k.version == version; });
+  if (kind == std::end(kShardKinds)) {
     throw Error(
         fmt::format("{}: expected a token shard (magic 20240520 version 1, or 20240801 version 7), got magic {} "
                     "version {}",

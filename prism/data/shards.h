@@ -19,6 +19,11 @@ namespace prism::data {
 //   20240520, 1, n    then n uint16, for vocabularies of at most 65,536
 //   20240801, 7, n    then n uint32
 // A split is several shards read as one sequence of tokens; a document may continue in the next shard.
+struct ShardKind {
+  int32_t magic, version;
+  int64_t token_bytes;
+};
+constexpr ShardKind kShardKinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};
 constexpr size_t kShardHeaderBytes = 256 * sizeof(int32_t);
 constexpr int64_t kDefaultShardTokens = 100'000'000;
 

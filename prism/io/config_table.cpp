@@ -42,50 +42,16 @@ std::optional<json> accept_weighted_path(const json& value) {
 std::vector<json> words_between_commas(std::string_view text) {
   if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
   std::vector<json> words;
-  for (size_t begin = 0; begin <= text.size();) {
-    const auto end = std::min(text.find(',', begin), text.size());
-    auto word = text.substr(begin, end - begin);
-    word.remove_prefix(std::min(word.find_first_not_of(' '), word.size()));
-    word = word.substr(0, word.find_last_not_of(' ') + 1);
+  for (const auto& part : split(text, ',')) {
+    const auto begin = std::min(part.find_first_not_of(' '), part.size());
+    const auto word = part.substr(begin, part.find_last_not_of(' ') + 1 - begin);
     const auto quoted = parse_toml_value(word);
     words.emplace_back(quoted && quoted->is_string() ? *quoted : json(word));
-    begin = end + 1;
   }
   return words;
 }
 
 }  // namespace
-
-ConfigKey::ConfigKey(std::string name, Kind kind, int depth, Json fallback, std::string doc)
-    : name_(std::move(name)), kind_(kind), depth_(depth), fallback_(std::move(fallback)), doc_(std::move(doc)) {}
-
-ConfigKey ConfigKey::integer(std::string name, Json fallback, std::string doc) {
-  return {std::move(name), Kind::Integer, 0, std::move(fallback), std::move(doc)};
-}
-ConfigKey ConfigKey::real(std::string name, Json fallback, std::string doc) {
-  return {std::move(name), Kind::Real, 0, std::move(fallback), std::move(doc)};
-}
-ConfigKey ConfigKey::boolean(std::string name, Json fallback, std::string doc) {
-  return {std::move(name), Kind::Boolean, 0, std::move(fallback), std::move(doc)};
-}
-ConfigKey ConfigKey::string(std::string name, Json fallback, std::string doc) {
-  return {std::move(name), Kind::String, 0, std::move(fallback), std::move(doc)};
-}
-ConfigKey ConfigKey::integers(std::string name, Json fallback, std::string doc) {
-  return {std::move(name), Kind::Integer, 1, std::move(fallback), std::move(doc)};
-}
-ConfigKey ConfigKey::reals(std::string name, Json fallback, std::string doc) {
-  return {std::move(name), Kind::Real, 1, std::move(fallback), std::move(doc)};
-}
-ConfigKey ConfigKey::strings(std::string name, Json fallback, std::string doc) {
-  return {std::move(name), Kind::String, 1, std::move(fallback), std::move(doc)};
-}
-ConfigKey ConfigKey::weighted_paths(std::string name, Json fallback, std::string doc) {
-  return {std::move(name), Kind::WeightedPath, 1, std::move(fallback), std::move(doc)};
-}
-ConfigKey ConfigKey::real_lists(std::string name, Json fallback, std::string doc) {
-  return {std::move(name), Kind::Real, 2, std::move(fallback), std::move(doc)};
-}
 
 ConfigKey ConfigKey::bounded(const char* relation, double bound, std::function<bool(double, double)> holds) {
   const auto check = [bound, holds = std::move(holds)](const Json& value) { return holds(value.get<double>(), bound); };

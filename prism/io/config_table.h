@@ -26,16 +26,20 @@ namespace prism::io {
 class ConfigKey {
  public:
   using Json = nlohmann::json;
+  using Text = const std::string&;
 
-  static ConfigKey integer(std::string name, Json fallback, std::string doc);
-  static ConfigKey real(std::string name, Json fallback, std::string doc);
-  static ConfigKey boolean(std::string name, Json fallback, std::string doc);
-  static ConfigKey string(std::string name, Json fallback, std::string doc);
-  static ConfigKey integers(std::string name, Json fallback, std::string doc);
-  static ConfigKey reals(std::string name, Json fallback, std::string doc);
-  static ConfigKey strings(std::string name, Json fallback, std::string doc);
-  static ConfigKey weighted_paths(std::string name, Json fallback, std::string doc);  // each "a" or {path, weight}
-  static ConfigKey real_lists(std::string name, Json fallback, std::string doc);
+  // A key of each type, with its default. A weighted path is "a" or {path, weight}.
+  static ConfigKey integer(Text name, const Json& value, Text doc) { return {Kind::Integer, 0, name, value, doc}; }
+  static ConfigKey real(Text name, const Json& value, Text doc) { return {Kind::Real, 0, name, value, doc}; }
+  static ConfigKey boolean(Text name, const Json& value, Text doc) { return {Kind::Boolean, 0, name, value, doc}; }
+  static ConfigKey string(Text name, const Json& value, Text doc) { return {Kind::String, 0, name, value, doc}; }
+  static ConfigKey integers(Text name, const Json& value, Text doc) { return {Kind::Integer, 1, name, value, doc}; }
+  static ConfigKey reals(Text name, const Json& value, Text doc) { return {Kind::Real, 1, name, value, doc}; }
+  static ConfigKey strings(Text name, const Json& value, Text doc) { return {Kind::String, 1, name, value, doc}; }
+  static ConfigKey weighted_paths(Text name, const Json& value, Text doc) {
+    return {Kind::WeightedPath, 1, name, value, doc};
+  }
+  static ConfigKey real_lists(Text name, const Json& value, Text doc) { return {Kind::Real, 2, name, value, doc}; }
 
   // Bounds and choices apply to every element of a list.
   ConfigKey at_least(double bound) &&;
@@ -69,13 +73,14 @@ class ConfigKey {
     std::function<bool(const Json&)> holds;
   };
 
-  ConfigKey(std::string name, Kind kind, int depth, Json fallback, std::string doc);
+  ConfigKey(Kind kind, int depth, Text name, const Json& fallback, Text doc)
+      : kind_(kind), depth_(depth), name_(name), fallback_(fallback), doc_(doc) {}
   ConfigKey bounded(const char* relation, double bound, std::function<bool(double, double)> holds);
   std::optional<Json> accept(const Json& value, int depth) const;
 
-  std::string name_;
   Kind kind_;
   int depth_;  // 0 one value, 1 a list, 2 a list of lists
+  std::string name_;
   Json fallback_;
   std::string doc_;
   std::vector<Check> element_checks_, checks_;
