@@ -94,15 +94,26 @@ cudaError_t launch_shape(const Product& product, const Pointers& pointers, const
   return cudaGetLastError();
 }
 
+struct Device {
+  int processors = 0, shared_bytes = 0;  // the latter of one multiprocessor
+};
+
+// Returns true if a multiprocessor holds two blocks: one of them computes while the other waits.
+template <class Shape>
+bool fits_twice(const Device& device) {
+  constexpr int kReserved = 1024;  // bytes of each block that CUDA takes
+  return 2 * (Shape::kSharedBytes + kReserved) <= device.shared_bytes;
+}
+
 // Launches a product with the tiles that were fastest on an H200: large ones for large products, and small ones where
 // larger ones would leave multiprocessors idle. The result does not depend on them.
-cudaError_t launch_one(const Product& product, const Pointers& pointers, const Rates& rates, int processors,
+cudaError_t launch_one(const Product& product, const Pointers& pointers, const Rates& rates, const Device& device,
                        cudaStream_t stream, const int* runs) {
   const int k = product.terms[0].k + (product.term_count > 1 ? product.terms[1].k : 0);
-  const int64_t tiles = int64_t{tiles_of_one<Medium>(product)} * product.count / processors;
-  const auto launch = tiles < 8                 ? launch_shape<Small>
-                      : tiles < 16 || k <= 1024 ? launch_shape<Medium>
-                                                : launch_shape<Large>;
+  const int64_t tiles = int64_t{tiles_of_one<Medium>(product)} * product.count / device.processors;
+  const auto launch = tiles < 8 || !fits_twice<Medium>(device)                ? launch_shape<Small>
+                      : tiles < 16 || k <= 1024 || !fits_twice<Large>(device) ? launch_shape<Medium>
+                                                                              : launch_shape<Large>;
   return launch(product, pointers, rates, stream, runs);
 }
 
@@ -110,11 +121,14 @@ cudaError_t launch_one(const Product& product, const Pointers& pointers, const R
 
 cudaError_t launch_portable(const Product* products, int count, const Pointers& pointers, const Rates& rates,
                             cudaStream_t stream, const int* runs) {
-  int device = 0, processors = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  int current = 0;
+  Device device;
+  cudaError_t error = cudaGetDevice(&current);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&device.processors, cudaDevAttrMultiProcessorCount, current);
+  if (error == cudaSuccess)
+    error = cudaDeviceGetAttribute(&device.shared_bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, current);
   for (int p = 0; p < count && error == cudaSuccess; ++p)
-    error = launch_one(products[p], pointers, rates, processors, stream, runs);
+    error = launch_one(products[p], pointers, rates, device, stream, runs);
   return error;
 }
 
