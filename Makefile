@@ -14,7 +14,7 @@ PY := $(if $(PYTHON),$(PYTHON),.venv/bin/python)
 export PYTHON TORCH TORCH_INDEX JOBS SINCE
 
 CONFIGURE = cmake -DPRISM_PYTHON="$(PYTHON)" $(if $(UNITY),-DCMAKE_UNITY_BUILD=$(UNITY)) --log-level=WARNING --preset
-BUILD = cmake --build $(if $(JOBS),--parallel $(JOBS)) --preset
+BUILD = cmake --build --parallel $(or $(JOBS),$(shell nproc)) --preset
 
 # Some virtual machines announce AMX but trap when oneDNN uses it for bfloat16, so the tests do without.
 test test-clients test-sanitize test-thread endure: export ONEDNN_MAX_CPU_ISA = AVX512_CORE_BF16
