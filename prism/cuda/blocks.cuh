@@ -25,6 +25,17 @@ __device__ int array_of_block(int arrays, int block, const FirstBlock& first_blo
 // Asks for the cache line at an address, so that a later read finds it in the L2 cache.
 __device__ inline void prefetch(const void* line) { asm volatile("prefetch.global.L2 [%0];" ::"l"(line)); }
 
+__device__ inline uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// Transposes a block of 8×8 halves, of which each lane has two.
+__device__ inline uint32_t transposed(uint32_t block) {
+  uint32_t result;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(block));
+  return result;
+}
+
 // The sum over a warp, in every lane.
 __device__ inline float warp_sum(float x) {
   for (int offset = kWarp / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(~0u, x, offset);

@@ -9,11 +9,9 @@
 
 #include <cstdint>
 
-namespace prism::cuda::hopper {
+#include "prism/cuda/blocks.cuh"
 
-__device__ inline uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
+namespace prism::cuda::hopper {
 
 __device__ inline void barrier_init(uint64_t* barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals));
@@ -213,13 +211,6 @@ __device__ inline void load_blocks(uint32_t address, uint32_t& a, uint32_t& b, u
                : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
                : "r"(address)
                : "memory");
-}
-
-// Transposes an 8×8 block of 16-bit elements in the registers of a warp.
-__device__ inline uint32_t transposed(uint32_t a) {
-  uint32_t result = 0;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(a));
-  return result;
 }
 
 // Returns a − b, computed exactly here: if branches differ only in the registers they read, the compiler would move the

@@ -33,11 +33,11 @@ __device__ __forceinline__ uint32_t piece(int row, int eight) { return row * 128
 // The address of this lane's row of the four 8×8 blocks at columns 8j and 8(j + 1) of the warp's sixteen rows.
 __device__ __forceinline__ uint32_t block_address(const void* strip, int j) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x % kGroup / 32, block = lane / 8;
-  return hopper::shared_address(strip) + piece(warp * 16 + block % 2 * 8 + lane % 8, j + block / 2);
+  return shared_address(strip) + piece(warp * 16 + block % 2 * 8 + lane % 8, j + block / 2);
 }
 __device__ __forceinline__ uint32_t transposed_address(const void* strip, int j) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x % kGroup / 32, block = lane / 8;
-  return hopper::shared_address(strip) + piece((j + block / 2) * 8 + lane % 8, warp * 2 + block % 2);
+  return shared_address(strip) + piece((j + block / 2) * 8 + lane % 8, warp * 2 + block % 2);
 }
 
 // The copies that are written of a strip.
@@ -65,7 +65,7 @@ __device__ __forceinline__ void store_strip(const uint32_t (&v)[16], Mirror mirr
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if (j + i / 2 != warp * 2 + i % 2) continue;
-      const uint32_t mirrored = hopper::transposed(b[i]);
+      const uint32_t mirrored = transposed(b[i]);
       if (right > 0) b[i] = mirrored;
       if (right == 0) b[i] = __byte_perm(b[i], mirrored, 0x7610);
     }
@@ -137,7 +137,7 @@ __device__ __forceinline__ void fetch_C1(const Stack& stack, int matrix, int row
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int row = thread / 8 + 16 * i;
-    hopper::copy_piece(hopper::shared_address(strip) + piece(row, thread % 8),
+    hopper::copy_piece(shared_address(strip) + piece(row, thread % 8),
                        source + static_cast<int64_t>(min(row0 + row, stack.rows - 1)) * e.pitch);
   }
 }

@@ -370,8 +370,8 @@ __device__ __forceinline__ void multiply(float (&sums)[128], int strips, int dep
   for (int d = 0; d < depth || part < parts; ++d) {
     if (d < depth) {
       hopper::barrier_wait(&shared.full[ring.stage], ring.parity);
-      const uint64_t A = hopper::descriptor(hopper::shared_address(shared.stages[ring.stage][chunk]), kChunk);
-      const uint64_t B = hopper::descriptor(hopper::shared_address(shared.stages[ring.stage][kRows / 64]), kChunk);
+      const uint64_t A = hopper::descriptor(shared_address(shared.stages[ring.stage][chunk]), kChunk);
+      const uint64_t B = hopper::descriptor(shared_address(shared.stages[ring.stage][kRows / 64]), kChunk);
       switch (strips) {
         case 1:
           multiply_stage<64, Known>(sums, A, B, d == 0, A_down);

@@ -39,13 +39,6 @@ __device__ void exchange(uint32_t (&words)[4]) {
   }
 }
 
-// Transposes a block of 8×8 halves.
-__device__ uint32_t transposed(uint32_t block) {
-  uint32_t result;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(block));
-  return result;
-}
-
 // Replaces the upper triangle of a block by the lower one.
 __device__ uint32_t mirrored(uint32_t block) {
   const Lane lane;
@@ -276,23 +269,22 @@ struct Weights {
 
 // Requests the cache lines of a tile of weights or masters.
 template <class Shape>
-__device__ __forceinline__ void prefetch(const void* data, int size, const Product& product, Place tile) {
+__device__ __forceinline__ void prefetch_tile(const void* data, int size, const Product& product, Place tile) {
   constexpr int kLine = 128;
   const int lines = Shape::kColumns * size / kLine;  // of a row of the tile
 #pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x); i < Shape::kRows * lines; i += Shape::kThreads) {
     const int row = tile.row + i / lines, column = tile.column + i % lines * (kLine / size);
     if (row >= product.rows || column >= product.columns) continue;
-    const auto* line = static_cast<const char*>(data) + (static_cast<int64_t>(row) * product.columns + column) * size;
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
+    prefetch(static_cast<const char*>(data) + (static_cast<int64_t>(row) * product.columns + column) * size);
   }
 }
 template <class Shape>
 __device__ __forceinline__ void prefetch_weights(const Launch& launch, int matrix, Place tile) {
   const Epilogue& e = launch.product.epilogue;
-  prefetch<Shape>(launch.pointers.W[e.first + matrix], e.weight == Real::Float32 ? sizeof(float) : sizeof(__half),
-                  launch.product, tile);
-  if (e.has_master) prefetch<Shape>(launch.pointers.master[e.first + matrix], sizeof(float), launch.product, tile);
+  prefetch_tile<Shape>(launch.pointers.W[e.first + matrix], e.weight == Real::Float32 ? sizeof(float) : sizeof(__half),
+                       launch.product, tile);
+  if (e.has_master) prefetch_tile<Shape>(launch.pointers.master[e.first + matrix], sizeof(float), launch.product, tile);
 }
 
 // Finishes the parts of a warp's sums that are needed. What a part reads is requested one part ahead. The sums move

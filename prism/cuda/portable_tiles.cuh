@@ -23,10 +23,6 @@ struct Shape {
   static constexpr int kSharedBytes = Stages * kStageHalves * static_cast<int>(sizeof(__half));
 };
 
-__device__ uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
 // Starts a copy of 16 bytes to shared memory, or nothing.
 __device__ void copy_if(bool wanted, __half* target, const __half* source) {
   asm volatile(
