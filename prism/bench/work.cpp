@@ -73,9 +73,10 @@ std::vector<Kernel> kernels_of(const SpectralKernel& kernel, const std::vector<S
   const double gram_terms = stacked ? 2 : 1;
   const double halves = rule.steps.front().split ? 2 : 1;
   std::vector<Kernel> kernels = {
-      {"measure", Kind::Elementwise, {0, 2 * kFloatBytes * sizes.mn}},
-      {"factor", Kind::Elementwise, {}},
+      {"sample", Kind::Elementwise, {}},
       {"advance", Kind::Elementwise, {0, (3 * kFloatBytes + operands * kHalfBytes) * sizes.mn}},
+      {"factor", Kind::Elementwise, {}},
+      {"rewrite", Kind::Elementwise, {}},
   };
   if (rule.averaged)
     kernels.push_back(

@@ -127,6 +127,7 @@ Layout::Layout(const Chunk& chunk, const SpectralRule& rule, void* scratch) : me
                         &factors.mean_beta, &factors.update, &factors.diagonal, &powers[0], &powers[1]}) {
     *array = take<float>(matrices * static_cast<int64_t>(sizeof(float)));
   }
+  misjudged = take<int>(matrices * static_cast<int64_t>(sizeof(int)));
   if (rule.by_norm) norm_parts = take<float>(parts * static_cast<int64_t>(sizeof(float)));
   counter_count = 2 * matrices + kMaxSequenceLaunches;
   counters = take<int>(counter_count * static_cast<int64_t>(sizeof(int)));

@@ -60,6 +60,7 @@ class Layout {
   int matrices = 0, blocks = 0, rows = 0;
   Measure* measures = nullptr;
   SignalFactors factors{};
+  int* misjudged = nullptr;
   double* squares = nullptr;
   float* norm_parts = nullptr;
 

@@ -1,5 +1,6 @@
-// The elementwise part of the spectral step. It makes two passes over G and M, because the power of two of the operands
-// depends on the largest magnitude.
+// The elementwise part of the spectral step. The powers of two of the operands depend on the largest magnitudes of the
+// whole matrix. One pass over G and M takes powers guessed from a sample, and measures the matrix; a second pass writes
+// the operands again where the guess was wrong. The result does not depend on the sample.
 
 #include "prism/cuda/blocks.cuh"
 #include "prism/cuda/eights.cuh"
@@ -9,6 +10,9 @@ namespace prism::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int64_t kSampleElements = 4096;  // of a matrix
+constexpr float kExcess = 1.4f;            // the largest magnitude of a matrix by that of its sample, typically
+constexpr int kRewriteBlocks = 1024;
 
 // Programmatic dependent launch: a kernel may begin before the previous one has ended, and must wait before it reads or
 // writes. Devices before compute capability 9.0 do not have it.
@@ -52,29 +56,86 @@ __device__ void merge(Measure& a, const Measure& b) {
 
 __device__ Measure merged(Measure mine) { return merged_in_block<kThreads>(mine, merge); }
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) measure_kernel(const __grid_constant__ SignalLaunch launch) {
-  let_next_begin();
-  const SignalMatrix& matrix = launch.matrices[matrix_of_block(launch, blockIdx.x)];
+enum class Pass { Measure, Advance, Rewrite };
+
+// Makes a pass over the elements of one block, at most kBlockElements. Measure and Advance return their measure, in thread 0;
+// Advance writes M, T and D; Rewrite writes T and D again, after M was advanced.
+template <Pass kPass, class Gradient>
+__device__ Measure pass_over(const SignalLaunch& launch, int index, int block) {
+  const SignalMatrix& matrix = launch.matrices[index];
   const SignalRule rule = read_rule(launch.settings, matrix.step);
-  const auto* G = static_cast<const T*>(matrix.G);
-  const int64_t begin = static_cast<int64_t>(blockIdx.x - matrix.first_block) * kBlockElements;
+  const auto* G = static_cast<const Gradient*>(matrix.G);
+  constexpr bool kWrites = kPass != Pass::Measure, kTallies = kPass != Pass::Rewrite;
+  const bool writes_M = kPass == Pass::Advance && applies(launch.settings.apply);
+  const float T_factor = kWrites ? launch.factors.T[index] : 0;
+  const float D_factor = kWrites && launch.settings.noisy ? launch.factors.D[index] : 0;
+  // Between refreshes of an average, D is not read.
+  const bool writes_D = kWrites && matrix.D != nullptr && !(launch.settings.averaged && D_factor == 0);
+  const int64_t begin = static_cast<int64_t>(block - matrix.first_block) * kBlockElements;
   const int64_t end = min(begin + kBlockElements, static_cast<int64_t>(matrix.m) * matrix.n);
   Tally tally;
-  if (takes_eights<T>(matrix)) {
+  const auto signal_of = [&](float g, float m) {
+    if constexpr (!kTallies) return rule.after(g, m);
+    const Signal signal = rule(g, m);
+    tally.add(signal);
+    return signal;
+  };
+  if (takes_eights<Gradient>(matrix)) {
 #pragma unroll 2
     for (int64_t i = begin + threadIdx.x * kVector; i < end; i += kThreads * kVector) {
-      float g[kVector], m[kVector];
+      float g[kVector], m[kVector], t[kVector], d[kVector];
       load_eight(g, G + i);
       load_eight(m, matrix.M + i);
 #pragma unroll
-      for (int k = 0; k < kVector; ++k) tally.add(rule(g[k], m[k]));
+      for (int k = 0; k < kVector; ++k) {
+        const Signal signal = signal_of(g[k], m[k]);
+        m[k] = signal.M;
+        t[k] = signal.T * T_factor;
+        d[k] = signal.D * D_factor;
+      }
+      if (writes_M) store_eight(matrix.M + i, m);
+      if (kWrites) store_eight(matrix.T + i, t);
+      if (writes_D) store_eight(matrix.D + i, d);
     }
   } else {
-    for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) tally.add(rule(to_float(G[i]), matrix.M[i]));
+    for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
+      const Signal signal = signal_of(to_float(G[i]), matrix.M[i]);
+      const int64_t target = i / matrix.n * matrix.pitch + i % matrix.n;
+      if (writes_M) matrix.M[i] = signal.M;
+      if (kWrites) matrix.T[target] = __float2half_rn(signal.T * T_factor);
+      if (writes_D) matrix.D[target] = __float2half_rn(signal.D * D_factor);
+    }
   }
-  const Measure total = merged(tally.total);
-  if (threadIdx.x == 0) launch.measures[blockIdx.x] = total;
+  return kTallies ? merged(tally.total) : tally.total;
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) measure_kernel(const __grid_constant__ SignalLaunch launch) {
+  const int block = static_cast<int>(blockIdx.x);
+  const Measure total = pass_over<Pass::Measure, T>(launch, matrix_of_block(launch, block), block);
+  if (threadIdx.x == 0) launch.measures[block] = total;
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) advance_kernel(const __grid_constant__ SignalLaunch launch) {
+  const int block = static_cast<int>(blockIdx.x), index = matrix_of_block(launch, block);
+  let_next_begin();
+  wait_for_previous();
+  const Measure total = pass_over<Pass::Advance, T>(launch, index, block);
+  if (threadIdx.x == 0 && launch.measures != nullptr) launch.measures[block] = total;
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) rewrite_kernel(const __grid_constant__ SignalLaunch launch) {
+  static_assert(kMaxMatrices <= kThreads);
+  const int thread = static_cast<int>(threadIdx.x);
+  let_next_begin();
+  wait_for_previous();
+  if (!__syncthreads_or(thread < launch.count && launch.misjudged[thread])) return;
+  for (int block = static_cast<int>(blockIdx.x); block < launch.blocks; block += static_cast<int>(gridDim.x)) {
+    const int index = matrix_of_block(launch, block);
+    if (launch.misjudged[index]) pass_over<Pass::Rewrite, T>(launch, index, block);
+  }
 }
 
 // Measures the diagonal, which holds the largest entry of a positive semidefinite matrix. Valid in thread 0.
@@ -125,14 +186,45 @@ __device__ OperandFactors operand_factors(const SignalLaunch& launch, const Sign
   return {power, fmin(gamma * power, 1e38)};
 }
 
-__global__ void operand_factor_kernel(const __grid_constant__ SignalLaunch launch) {
-  const int index = threadIdx.x;
-  if (index >= launch.count) return;
+__device__ void write_operand_factors(const SignalLaunch& launch, int index, const Measure& sums) {
   const SignalMatrix& matrix = launch.matrices[index];
   const double gamma = gamma_of(launch.settings, matrix.gamma_scale, matrix.gamma_factor);
-  const OperandFactors powers = operand_factors(launch, matrix, sums_of(launch, index), gamma);
+  const OperandFactors powers = operand_factors(launch, matrix, sums, gamma);
   launch.factors.T[index] = static_cast<float>(powers.T);
   launch.factors.D[index] = static_cast<float>(powers.D);
+}
+
+__global__ void operand_factor_kernel(const __grid_constant__ SignalLaunch launch) {
+  const int index = static_cast<int>(threadIdx.x);
+  if (index < launch.count) write_operand_factors(launch, index, sums_of(launch, index));
+}
+
+// Element s of the sample of a matrix: runs of eight elements, one in each of equal ranges. Knuth's multiplicative hash
+// places the run in its range, so that runs of different rows have different columns.
+__device__ int64_t sampled_element(int s, int64_t size) {
+  if (size <= kSampleElements) return s;
+  const int64_t range = size * kVector / kSampleElements, run = s / kVector;
+  return run * range + run * 2654435761 % (range - kVector + 1) + s % kVector;
+}
+
+// Guesses the factors of the operands of one matrix.
+template <class T>
+__global__ void __launch_bounds__(kThreads) sample_kernel(const __grid_constant__ SignalLaunch launch) {
+  let_next_begin();
+  const int index = static_cast<int>(blockIdx.x);
+  const SignalMatrix& matrix = launch.matrices[index];
+  const SignalRule rule = read_rule(launch.settings, matrix.step);
+  const int64_t size = static_cast<int64_t>(matrix.m) * matrix.n;
+  Tally tally;
+#pragma unroll 8
+  for (int s = static_cast<int>(threadIdx.x); s < min(size, kSampleElements); s += kThreads) {
+    const int64_t i = sampled_element(s, size);
+    tally.add(rule(to_float(static_cast<const T*>(matrix.G)[i]), matrix.M[i]));
+  }
+  Measure total = merged(tally.total);
+  if (threadIdx.x != 0) return;
+  if (size > kSampleElements) total.T_largest *= kExcess, total.D_largest *= kExcess;
+  write_operand_factors(launch, index, total);
 }
 
 // Computes the factors of one matrix from the sums over its blocks.
@@ -170,55 +262,12 @@ __global__ void __launch_bounds__(kThreads) factor_kernel(const __grid_constant_
     trace += gamma * gamma * sums.D_squares;
   }
   trace *= 1 + launch.settings.damping;
-  factors.T[index] = static_cast<float>(T_power);
-  factors.D[index] = static_cast<float>(D_power);
+  const float T_factor = static_cast<float>(T_power), D_factor = static_cast<float>(D_power);
+  if (launch.sums == nullptr) launch.misjudged[index] = factors.T[index] != T_factor || factors.D[index] != D_factor;
+  factors.T[index] = T_factor;
+  factors.D[index] = D_factor;
   factors.gram_alpha[index] = trace > 0 ? static_cast<float>(1 / (trace * T_power * T_power)) : 0;
   factors.update[index] = trace > 0 ? static_cast<float>(1 / (sqrt(trace) * T_power)) : 0;
-}
-
-template <class T>
-__global__ void __launch_bounds__(kThreads) advance_kernel(const __grid_constant__ SignalLaunch launch) {
-  const int block =
-      launch.blocks - 1 - static_cast<int>(blockIdx.x);  // the blocks measured last may still be in the cache
-  const int index = matrix_of_block(launch, block);
-  const SignalMatrix& matrix = launch.matrices[index];
-  let_next_begin();
-  wait_for_previous();
-  const SignalRule rule = read_rule(launch.settings, matrix.step);
-  const auto* G = static_cast<const T*>(matrix.G);
-  const bool apply = applies(launch.settings.apply);
-  const float T_factor = launch.factors.T[index];
-  const float D_factor = launch.settings.noisy ? launch.factors.D[index] : 0;
-  // Between refreshes of an average, D is not read.
-  const bool writes_D = matrix.D != nullptr && !(launch.settings.averaged && D_factor == 0);
-  const int64_t begin = static_cast<int64_t>(block - matrix.first_block) * kBlockElements;
-  const int64_t end = min(begin + kBlockElements, static_cast<int64_t>(matrix.m) * matrix.n);
-  if (takes_eights<T>(matrix)) {
-#pragma unroll 2
-    for (int64_t i = begin + threadIdx.x * kVector; i < end; i += kThreads * kVector) {
-      float g[kVector], m[kVector], t[kVector], d[kVector];
-      load_eight(g, G + i);
-      load_eight(m, matrix.M + i);
-#pragma unroll
-      for (int k = 0; k < kVector; ++k) {
-        const Signal signal = rule(g[k], m[k]);
-        m[k] = signal.M;
-        t[k] = signal.T * T_factor;
-        d[k] = signal.D * D_factor;
-      }
-      if (apply) store_eight(matrix.M + i, m);
-      store_eight(matrix.T + i, t);
-      if (writes_D) store_eight(matrix.D + i, d);
-    }
-    return;
-  }
-  for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
-    const Signal signal = rule(to_float(G[i]), matrix.M[i]);
-    const int64_t target = i / matrix.n * matrix.pitch + i % matrix.n;
-    if (apply) matrix.M[i] = signal.M;
-    matrix.T[target] = __float2half_rn(signal.T * T_factor);
-    if (writes_D) matrix.D[target] = __float2half_rn(signal.D * D_factor);
-  }
 }
 
 // Step counters, which travel as the parameters of a kernel.
@@ -263,8 +312,16 @@ struct MeasureKernel {
   static constexpr auto function = measure_kernel<T>;
 };
 template <class T>
+struct SampleKernel {
+  static constexpr auto function = sample_kernel<T>;
+};
+template <class T>
 struct AdvanceKernel {
   static constexpr auto function = advance_kernel<T>;
+};
+template <class T>
+struct RewriteKernel {
+  static constexpr auto function = rewrite_kernel<T>;
 };
 
 // Launches a kernel that waits for the previous one itself, if it was compiled for the device.
@@ -287,28 +344,33 @@ cudaError_t launch_closely(const auto& kernel, int blocks, const SignalLaunch& l
 
 }  // namespace
 
+cudaError_t launch_operands(const SignalLaunch& launch, int device, cudaStream_t stream) {
+  for_type<SampleKernel>(launch.gradient)<<<launch.count, kThreads, 0, stream>>>(launch);
+  cudaError_t error = cudaGetLastError();
+  const auto then = [&](const auto& kernel, int blocks) {
+    if (error == cudaSuccess) error = launch_closely(kernel, blocks, launch, device, stream);
+  };
+  then(for_type<AdvanceKernel>(launch.gradient), launch.blocks);
+  then(factor_kernel, launch.count);
+  then(for_type<RewriteKernel>(launch.gradient), min(launch.blocks, kRewriteBlocks));
+  return error;
+}
+
 cudaError_t launch_sums(const SignalLaunch& launch, double* sums, cudaStream_t stream) {
   for_type<MeasureKernel>(launch.gradient)<<<launch.blocks, kThreads, 0, stream>>>(launch);
   sums_kernel<<<launch.count, kThreads, 0, stream>>>(launch, sums);
   return cudaGetLastError();
 }
 
-cudaError_t launch_factors(const SignalLaunch& launch, bool operands_only, cudaStream_t stream) {
-  if (operands_only)
-    operand_factor_kernel<<<1, kMaxMatrices, 0, stream>>>(launch);
-  else
-    factor_kernel<<<launch.count, kThreads, 0, stream>>>(launch);
+cudaError_t launch_part_operands(const SignalLaunch& launch, cudaStream_t stream) {
+  operand_factor_kernel<<<1, kMaxMatrices, 0, stream>>>(launch);
+  for_type<AdvanceKernel>(launch.gradient)<<<launch.blocks, kThreads, 0, stream>>>(launch);
   return cudaGetLastError();
 }
 
-cudaError_t launch_measure(const SignalLaunch& launch, int device, cudaStream_t stream) {
-  for_type<MeasureKernel>(launch.gradient)<<<launch.blocks, kThreads, 0, stream>>>(launch);
-  const cudaError_t error = cudaGetLastError();
-  return error == cudaSuccess ? launch_closely(factor_kernel, launch.count, launch, device, stream) : error;
-}
-
-cudaError_t launch_advance(const SignalLaunch& launch, int device, cudaStream_t stream) {
-  return launch_closely(for_type<AdvanceKernel>(launch.gradient), launch.blocks, launch, device, stream);
+cudaError_t launch_factors(const SignalLaunch& launch, cudaStream_t stream) {
+  factor_kernel<<<launch.count, kThreads, 0, stream>>>(launch);
+  return cudaGetLastError();
 }
 
 cudaError_t launch_count(float* const* steps, int count, const bool* apply, cudaStream_t stream) {

@@ -71,23 +71,21 @@ struct SignalLaunch {
   Real gradient = Real::Float32;
   Measure* measures = nullptr;  // one per block
   SignalFactors factors = {};
+  int* misjudged = nullptr;                    // of each matrix: not 0 if its operands were written with other factors
   int *counters = nullptr, counter_count = 0;  // set to 0 for the kernels that follow
   // Of parts of matrices: the measures of the whole matrices, kSums numbers of each. Null: `measures` are of all blocks.
   const double* sums = nullptr;
 };
 
-// Finds the largest magnitudes and sums of squares of T and D, and computes the factors from them. Changes no state but
-// C_scale.
-cudaError_t launch_measure(const SignalLaunch& launch, int device, cudaStream_t stream);
+// Writes M ← βM + (1−β)G, the operands T and D in fp16, and all factors.
+cudaError_t launch_operands(const SignalLaunch& launch, int device, cudaStream_t stream);
 
-// The two halves of launch_measure for parts of matrices. The first writes the measures of each part to `sums`, kSums
-// numbers of each; the second computes the factors of the whole matrices from launch.sums: all of them, or only those of
-// T and D, which do not depend on the covariance.
+// The same for parts of matrices. The first function writes the measures of each part to `sums`, kSums numbers of each.
+// From launch.sums, the measures of the whole matrices, the second writes M and the operands of the parts with their
+// factors, and the third writes all factors of the whole matrices.
 cudaError_t launch_sums(const SignalLaunch& launch, double* sums, cudaStream_t stream);
-cudaError_t launch_factors(const SignalLaunch& launch, bool operands_only, cudaStream_t stream);
-
-// Writes M ← βM + (1−β)G and the operands T and D in fp16.
-cudaError_t launch_advance(const SignalLaunch& launch, int device, cudaStream_t stream);
+cudaError_t launch_part_operands(const SignalLaunch& launch, cudaStream_t stream);
+cudaError_t launch_factors(const SignalLaunch& launch, cudaStream_t stream);
 
 // Adds 1 to each of `count` step counters.
 cudaError_t launch_count(float* const* steps, int count, const bool* apply, cudaStream_t stream);

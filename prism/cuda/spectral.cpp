@@ -1,5 +1,5 @@
 // The spectral step. Each chunk of matrices goes through
-//   measure → advance (M, T, D) (→ whitening) → Gram R (→ its norm) → iteration Q → W ← (1 − lr·λ)W − lr·scale·TQ
+//   operands (M, T, D) (→ whitening) → Gram R (→ its norm) → iteration Q → W ← (1 − lr·λ)W − lr·scale·TQ
 // with all its shapes in one launch if the kernels allow it.
 
 #include <cuda_runtime_api.h>
@@ -29,6 +29,7 @@ SignalLaunch signal_launch(const SpectralRule& rule, const StepScalars& scalars,
                       .gradient = chunk.front().stack->gradient,
                       .measures = layout.measures,
                       .factors = layout.factors,
+                      .misjudged = layout.misjudged,
                       .counters = layout.counters,
                       .counter_count = layout.counter_count};
   int index = 0, block = 0;
@@ -272,15 +273,14 @@ class ChunkStep {
 
   // M ← βM + (1−β)G, and T and γD in fp16 with their scales.
   void operands() {
-    then([&] { return launch_measure(signal_, device_, stream_); });
-    then([&] { return launch_advance(signal_, device_, stream_); });
+    then([&] { return launch_operands(signal_, device_, stream_); });
   }
 
   // Takes operands of whole matrices that other processes formed, (B, m, n) without gaps, in place of operands(). `sums`
   // are the measures of the matrices. D may be null between refreshes of an average.
   void receive(const __half* T, const __half* D, const double* sums) {
     signal_.sums = sums + chunk_.front().first * kSums;
-    then([&] { return launch_factors(signal_, /*operands_only=*/false, stream_); });
+    then([&] { return launch_factors(signal_, stream_); });
     for (size_t s = 0; s < chunk_.size(); ++s) {
       const auto& stack = *chunk_[s].stack;
       for (size_t i = 0; i < chunk_[s].count; ++i) {
@@ -397,8 +397,7 @@ int form_operands(const SpectralRule& rule, const MatrixStack& parts, const doub
     return launch_thin_operands(rule, parts, static_cast<float*>(T), static_cast<float*>(D), cuda_stream);
   auto* factors = static_cast<float*>(allocate(2 * kMaxMatrices * sizeof(float)));
   const int64_t elements = parts.m * parts.n;
-  int device = 0;
-  cudaError_t error = cudaGetDevice(&device);
+  cudaError_t error = cudaSuccess;
   for (size_t first = 0; first < parts.G.size() && error == cudaSuccess; first += kMaxMatrices) {
     SignalLaunch launch = part_launch(rule, parts, first);
     launch.sums = sums + first * kSums;
@@ -409,8 +408,7 @@ int form_operands(const SpectralRule& rule, const MatrixStack& parts, const doub
       launch.matrices[i].T = static_cast<__half*>(T) + offset;
       if (D != nullptr) launch.matrices[i].D = static_cast<__half*>(D) + offset;
     }
-    error = launch_factors(launch, /*operands_only=*/true, cuda_stream);
-    if (error == cudaSuccess) error = launch_advance(launch, device, cuda_stream);
+    error = launch_part_operands(launch, cuda_stream);
   }
   return error;
 }

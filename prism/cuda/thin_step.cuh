@@ -211,7 +211,7 @@ class ThinStep {
 #pragma unroll
     for (int q = 0; q < K; ++q) largest = fmaxf(largest, fabsf(T[q]));
     const uint32_t bits = __reduce_max_sync(~0u, __float_as_uint(largest));
-    // Brings the largest to 2¹³ … 2¹⁴, as operand_power does.
+    // Brings the largest to 2¹³ … 2¹⁴.
     const int power = max(-120, min(120, 140 - static_cast<int>(bits >> 23)));
     const float factor = __int_as_float((127 + power) << 23);
     if (matrix_.left) {  // the lane has a whole column

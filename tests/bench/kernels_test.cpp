@@ -20,8 +20,8 @@ std::vector<std::string> labels(const std::vector<std::string>& names, const std
 
 // Returns the launches of a chunk: `before` products, the norms, then the products of the iteration and the update.
 std::vector<std::string> chunk(size_t before, size_t after, bool norms = true) {
-  std::vector<std::string> names = {"prism::cuda::measure_kernel<float>", "prism::cuda::factor_kernel",
-                                    "prism::cuda::advance_kernel<float>"};
+  std::vector<std::string> names = {"prism::cuda::sample_kernel<float>", "prism::cuda::advance_kernel<float>",
+                                    "prism::cuda::factor_kernel", "prism::cuda::rewrite_kernel<float>"};
   names.insert(names.end(), before, kProduct);
   if (norms) names.insert(names.end(), {"prism::cuda::squares_kernel", "prism::cuda::rescale_kernel"});
   names.insert(names.end(), after, kProduct);
@@ -34,63 +34,62 @@ TEST(Launches, OfSeveralChunksAreFoundByTheirPlaces) {
   for (const auto& name : chunk(1, 12 + 1)) names.push_back(name);
   const auto found = labels(names, kernels);
   ASSERT_EQ(found.size(), names.size());
-  EXPECT_EQ(found[2], "advance");
-  EXPECT_EQ(found[3], "Gram");
+  EXPECT_EQ(found[1], "advance");
   EXPECT_EQ(found[4], "Gram");
-  EXPECT_EQ(found[5], "squares");
-  EXPECT_EQ(found[7], "S = A² + pA + q, step 1");
-  EXPECT_EQ(found[18], "Q = QZ, step 3");
-  EXPECT_EQ(found[20], "W ← … − lr·TQ");
-  EXPECT_EQ(found[21], "measure");
-  EXPECT_EQ(found[24], "Gram");
-  EXPECT_EQ(found[26], "rescale");
-  EXPECT_EQ(found[27], "S = A² + pA + q, step 1");
+  EXPECT_EQ(found[5], "Gram");
+  EXPECT_EQ(found[6], "squares");
+  EXPECT_EQ(found[8], "S = A² + pA + q, step 1");
+  EXPECT_EQ(found[19], "Q = QZ, step 3");
+  EXPECT_EQ(found[21], "W ← … − lr·TQ");
+  EXPECT_EQ(found[22], "sample");
+  EXPECT_EQ(found[26], "Gram");
+  EXPECT_EQ(found[28], "rescale");
+  EXPECT_EQ(found[29], "S = A² + pA + q, step 1");
   EXPECT_EQ(found.back(), "W ← … − lr·TQ");
 }
 
 TEST(Launches, OfTheAveragedCovarianceHaveItsProductFirst) {
   const auto found = labels(chunk(2 + 2, 12 + 2), kernels_of("prism_ema_minimax9"));
-  EXPECT_EQ(found[3], "C ← βC + (1−β)DᵀD");
   EXPECT_EQ(found[4], "C ← βC + (1−β)DᵀD");
-  EXPECT_EQ(found[5], "Gram");
-  EXPECT_EQ(found[9], "S = A² + pA + q, step 1");
+  EXPECT_EQ(found[5], "C ← βC + (1−β)DᵀD");
+  EXPECT_EQ(found[6], "Gram");
+  EXPECT_EQ(found[10], "S = A² + pA + q, step 1");
   EXPECT_EQ(found.back(), "W ← … − lr·TQ");
 }
 
 TEST(Launches, OfASetThatNeedsNoNormFollowEachOther) {
   const auto found = labels(chunk(1, 17 + 1, /*norms=*/false), kernels_of("prism"));
-  EXPECT_EQ(found[3], "Gram");
-  EXPECT_EQ(found[4], "Z = c₂A² + c₁A + c₀, step 1");
+  EXPECT_EQ(found[4], "Gram");
+  EXPECT_EQ(found[5], "Z = c₂A² + c₁A + c₀, step 1");
   EXPECT_EQ(found.back(), "W ← … − lr·TQ");
 }
 
 TEST(Launches, ThatDoNotFitAreNotGuessed) {
   const auto found =
       labels(chunk(1, 14), kernels_of("prism_minimax9"));  // 12 of the iteration, and three for Grams and updates
-  ASSERT_EQ(found.size(), 20U);
-  EXPECT_EQ(found[2], "advance");
-  for (size_t i = 6; i < found.size(); ++i) EXPECT_EQ(found[i], "?");
+  ASSERT_EQ(found.size(), 21U);
+  EXPECT_EQ(found[1], "advance");
+  for (size_t i = 7; i < found.size(); ++i) EXPECT_EQ(found[i], "?");
   EXPECT_EQ(labels({"at::native::fill"}, kernels_of("prism_minimax9")), std::vector<std::string>{"?"});
 }
 
 TEST(Launches, OfThePortableKernelAreOneForEachStack) {
   const auto kernels = kernels_of("prism_minimax9");  // four shapes, Gram matrices of two sides
   const auto found = labels(chunk(4, 12 * 2 + 4), kernels);
-  EXPECT_EQ(found[6], "Gram");
-  EXPECT_EQ(found[9], "S = A² + pA + q, step 1");
+  EXPECT_EQ(found[7], "Gram");
   EXPECT_EQ(found[10], "S = A² + pA + q, step 1");
-  EXPECT_EQ(found[32], "Q = QZ, step 3");
-  EXPECT_EQ(found[33], "W ← … − lr·TQ");
-  EXPECT_EQ(found.size(), 37U);
+  EXPECT_EQ(found[11], "S = A² + pA + q, step 1");
+  EXPECT_EQ(found[33], "Q = QZ, step 3");
+  EXPECT_EQ(found[34], "W ← … − lr·TQ");
+  EXPECT_EQ(found.size(), 38U);
 }
 
 TEST(Launches, OfAllProductsOfTheIterationAreOneRow) {  // as on a Hopper GPU
-  const std::vector<std::string> names = {"prism::cuda::measure_kernel<float>", "prism::cuda::factor_kernel",
-                                          "prism::cuda::advance_kernel<float>", kProduct,
-                                          "prism::cuda::sequence_kernel",       kProduct};
+  auto names = chunk(1, 0, /*norms=*/false);
+  names.insert(names.end(), {"prism::cuda::sequence_kernel", kProduct});
   const auto apart = kernels_of("prism_minimax9"), kernels = as_launched(apart, names);
   EXPECT_EQ(labels(names, kernels),
-            (std::vector<std::string>{"measure", "factor", "advance", "Gram", "iteration", "W ← … − lr·TQ"}));
+            (std::vector<std::string>{"sample", "advance", "factor", "rewrite", "Gram", "iteration", "W ← … − lr·TQ"}));
   double flop = 0, joint = 0;
   for (const auto& kernel : apart) flop += kernel.kind == Kernel::Kind::Iteration ? kernel.work.flop : 0;
   for (const auto& kernel : kernels) joint += kernel.label == "iteration" ? kernel.work.flop : 0;
@@ -127,12 +126,12 @@ TEST(Roofline, AddsUpTheLaunchesOfAKernel) {
   }
   spans.push_back({"memset", now + 500'000, now + 1'500'000, 0});
   const auto result = roofline(spans, kernels_of("prism_minimax9"));
-  EXPECT_EQ(result.launches, 20);
-  EXPECT_DOUBLE_EQ(result.total_ms, 20.5);
+  EXPECT_EQ(result.launches, 21);
+  EXPECT_DOUBLE_EQ(result.total_ms, 21.5);
   EXPECT_DOUBLE_EQ(result.idle_ms, 0.5);
-  EXPECT_EQ(result.kernels.front().label, "measure");
+  EXPECT_EQ(result.kernels.front().label, "sample");
   EXPECT_EQ(result.kernels.back().label, "memset");
-  EXPECT_EQ(result.kernels.size(), 20U);
+  EXPECT_EQ(result.kernels.size(), 21U);
 }
 
 }  // namespace

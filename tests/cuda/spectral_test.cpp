@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "tests/cuda/dense.h"
 #include "tests/cuda/device.h"
@@ -150,6 +151,90 @@ TEST_F(SpectralStep, ThroughTheGramOfTheStackIsThePolynomialOfTheStack) {
         size += std::pow(O.x[i], 2);
       }
       EXPECT_LT(std::sqrt(apart / size), m < 24 ? 0.05 : 0.02) << m << "×" << n << ", " << steps.size() << " steps";
+    }
+  }
+}
+
+// Takes the step of a stack as two processes do, each of which holds half of the elements of each matrix. Returns the
+// updates; momenta and state advance.
+std::vector<float> update_of_halves(const SpectralRule& rule, const MatrixStack& whole) {
+  std::vector<DeviceArray<char>> scratch;
+  const auto allocate = [&](size_t bytes) -> void* { return scratch.emplace_back(std::vector<char>(bytes)).data(); };
+  const size_t count = whole.G.size(), elements = whole.m * whole.n, half = elements / 2 + 3;
+  std::vector<MatrixStack> parts;
+  std::vector<double> sums(count * kSums);
+  for (const auto& [first, size] : {std::pair{size_t{0}, half}, std::pair{half, elements - half}}) {
+    MatrixStack part{.m = 1, .n = static_cast<int64_t>(size), .step = whole.step};
+    for (size_t b = 0; b < count; ++b) {
+      part.G.push_back(static_cast<const float*>(whole.G[b]) + first);
+      part.M.push_back(whole.M[b] + first);
+    }
+    const DeviceArray<double> here{std::vector<double>(count * kSums)};
+    EXPECT_EQ(measure_parts(rule, part, here.data(), allocate, nullptr), 0);
+    const auto values = here.values();
+    for (size_t i = 0; i < sums.size(); ++i)
+      sums[i] = i % kSums < 2 ? std::max(sums[i], values[i]) : sums[i] + values[i];
+    parts.push_back(std::move(part));
+  }
+  const DeviceArray<double> agreed(sums);
+  std::vector<uint16_t> T(count * elements), D(count * elements);
+  size_t first = 0;
+  for (const auto& part : parts) {
+    const size_t size = part.n;
+    const DeviceArray<uint16_t> T_here{std::vector<uint16_t>(count * size)},
+        D_here{std::vector<uint16_t>(count * size)};
+    EXPECT_EQ(form_operands(rule, part, agreed.data(), T_here.data(), rule.noisy ? D_here.data() : nullptr, allocate,
+                            nullptr),
+              0);
+    const auto T_values = T_here.values(), D_values = D_here.values();
+    for (size_t i = 0; i < count * size; ++i) {
+      const size_t place = i / size * elements + first + i % size;
+      T[place] = T_values[i], D[place] = D_values[i];
+    }
+    first += size;
+  }
+  const DeviceArray<uint16_t> T_whole(T), D_whole(D);
+  const DeviceArray<float> U{std::vector<float>(count * elements)};
+  MatrixStack owned = whole;
+  for (size_t b = 0; b < count; ++b) owned.W[b] = U.data() + b * elements;
+  EXPECT_EQ(shape_operands(rule, owned, agreed.data(), T_whole.data(), rule.noisy ? D_whole.data() : nullptr, allocate,
+                           0, nullptr),
+            0);
+  return U.values();
+}
+
+// One process guesses the powers of two of the operands from a sample of each matrix, several processes agree on them. The
+// largest element may be any, so most of these places are not in the sample.
+TEST_F(SpectralStep, OfPartsHasTheBitsOfTheWholeMatrix) {
+  const int64_t m = 120, n = 96;
+  const std::vector<float> counted = {1, 1};  // of parts, step counters include this step
+  for (const auto& [noisy, averaged] : {std::pair{false, false}, {true, false}, {true, true}}) {
+    const SpectralRule rule{.noisy = noisy,
+                            .gamma = {.value = 0.5},
+                            .averaged = averaged,
+                            .covariance_beta = 0.9,
+                            .steps = kMinimax,
+                            .bound = 1.05,
+                            .by_norm = true};
+    for (const float rest : {1.f, 0.f}) {
+      for (const size_t place : {0, 17, 1000, 4095, 6000, 11519}) {
+        std::vector<float> G = normal(2 * m * n, 7);
+        for (auto& g : G) g *= rest;
+        G[place] = rest == 0 ? 1e-9f : 1e7f;
+        Problem whole({{m, n}}, averaged), cut({{m, n}}, averaged);
+        for (auto* memory : {&whole.memory[0], &cut.memory[0]}) {
+          ASSERT_CUDA(cudaMemcpy(memory->G.data(), G.data(), G.size() * sizeof(float), cudaMemcpyHostToDevice));
+          ASSERT_CUDA(cudaMemset(memory->W.data(), 0, G.size() * sizeof(float)));
+          ASSERT_CUDA(cudaMemset(memory->M.data(), 0, G.size() * sizeof(float)));
+        }
+        ASSERT_CUDA(cudaMemcpy(cut.memory[0].step.data(), counted.data(), 2 * sizeof(float), cudaMemcpyHostToDevice));
+        whole.step(rule, {.lr = {.value = -1}});
+        const auto update = whole.memory[0].W.values();
+        EXPECT_EQ(update, update_of_halves(rule, cut.stacks[0])) << place << ' ' << rest;
+        EXPECT_EQ(whole.memory[0].M.values(), cut.memory[0].M.values());
+        EXPECT_EQ(whole.memory[0].C.values(), cut.memory[0].C.values());
+        EXPECT_GT(std::abs(update[place]), 0.1) << place << ' ' << rest;
+      }
     }
   }
 }

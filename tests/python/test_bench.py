@@ -135,9 +135,9 @@ def test_on_a_gpu_every_kernel_of_a_step_is_known(tmp_path, optimizer):
     figures = tmp_path / "f.json"
     output, _ = run("bench", "kernels", "--model", "22m", "--device", "cuda", "--optimizer", optimizer, "--json", figures)
     rows = {row["kernel"]: row for row in json.loads(figures.read_text())["kernels"]["22m"][optimizer]}
-    assert {"measure", "factor", "advance", "Gram", "iteration", "W ← … − lr·TQ"} <= set(rows), output
+    assert {"sample", "advance", "factor", "rewrite", "Gram", "iteration", "W ← … − lr·TQ"} <= set(rows), output
     assert not [name for name in rows if "_kernel" in name and "count_kernel" not in name], output
-    assert rows["Gram"]["tflops"] > 0 and rows["measure"]["gb_per_s"] > 0
+    assert rows["Gram"]["tflops"] > 0 and rows["advance"]["gb_per_s"] > 0
 
 
 @pytest.mark.gpu
@@ -155,7 +155,7 @@ def test_on_a_gpu_cublas_is_measured_on_the_same_products(tmp_path):
     output, _ = run("bench", "kernels", "--model", "22m", "--device", "cuda", "--cublas", 0.1, "--json", figures)
     rows = {row["kernel"]: row for row in json.loads(figures.read_text())["kernels"]["22m"]["prism_minimax9"]}
     assert "with every product at cuBLAS's rate" in output and "cuBLAS" in output.splitlines()[4]
-    assert rows["Gram"]["library_tflops"] > 0 and "library_tflops" not in rows["measure"]
+    assert rows["Gram"]["library_tflops"] > 0 and "library_tflops" not in rows["advance"]
 
 
 @pytest.mark.gpu

@@ -82,6 +82,18 @@ def test_the_update_does_not_depend_on_the_gradients_magnitude(magnitude, shape)
     torch.testing.assert_close(kernel_update(T * magnitude, D * magnitude, 1.0), plain, rtol=0, atol=2e-3)
 
 
+@pytest.mark.parametrize("gamma", [0, 1])
+@pytest.mark.parametrize("place", [0, 1234, 25_000, 102_399])
+def test_an_element_far_above_the_others_is_not_missed(place, gamma):
+    """The kernels guess the scales of the operands from a sample of the elements. Most of these places are not in it."""
+    for large, rest in ((1e6, 1), (1e-9, 0)):
+        T, D = rest * randn(320, 320, seed=1), rest * randn(320, 320, seed=2)
+        T.view(-1)[place] = large
+        T, D = T.float().double(), D.float().double()
+        O, exact = kernel_update(T, D, gamma, coefficients="minimax9"), Exact(T, D, gamma).polynomial("minimax9")
+        torch.testing.assert_close(O, exact, rtol=0, atol=5e-3)
+
+
 SHAPES = [(1, 1), (1, 7), (7, 1), (7, 7), (129, 65), (65, 129), (300, 260), (40, 24, 16), (5000, 129), (129, 5000), (3, 5, 2), (16, 1000), (1000, 16), (32, 33)]
 OPTIONS = {
     "prism": ("Prism", {}),
