@@ -2,6 +2,8 @@
 
 // Loads and stores of eight adjacent elements, sixteen bytes at a time.
 
+#include <cstring>
+
 #include "prism/cuda/weight_update.cuh"
 
 namespace prism::cuda {
@@ -26,6 +28,17 @@ __device__ void load_eight(float (&values)[kVector], const T* source) {
   }
 }
 
+// Stores sixteen bytes. By assignment, the compiler may store them element by element.
+template <class T>
+__device__ void store_sixteen(void* target, const T& value) {
+  uint4 words;
+  static_assert(sizeof(value) == sizeof(words));
+  memcpy(&words, &value, sizeof(words));
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(target), "r"(words.x), "r"(words.y), "r"(words.z),
+               "r"(words.w)
+               : "memory");
+}
+
 template <class T>
 __device__ void store_eight(T* target, const float (&values)[kVector]) {
   constexpr int kPerStore = 16 / sizeof(T);
@@ -34,7 +47,7 @@ __device__ void store_eight(T* target, const float (&values)[kVector]) {
     Pack<T, kPerStore> pack;
 #pragma unroll
     for (int j = 0; j < kPerStore; ++j) pack.x[j] = from_float<T>(values[i + j]);
-    *reinterpret_cast<Pack<T, kPerStore>*>(target + i) = pack;
+    store_sixteen(target + i, pack);
   }
 }
 

@@ -10,8 +10,8 @@ namespace prism::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kSampleElements = 4096;  // of a matrix
-constexpr float kExcess = 1.4f;            // the largest magnitude of a matrix by that of its sample, typically
+constexpr int kSampleElements = 4096;  // of a matrix
+constexpr float kExcess = 1.4f;        // typical ratio of the largest magnitude of a matrix to that of its sample
 constexpr int kRewriteBlocks = 1024;
 
 // Programmatic dependent launch: a kernel may begin before the previous one has ended, and must wait before it reads or
@@ -27,8 +27,11 @@ __device__ void let_next_begin() {
 #endif
 }
 
-__device__ int matrix_of_block(const SignalLaunch& launch, int block) {
-  return array_of_block(launch.count, block, [&](int i) { return launch.matrices[i].first_block; });
+__device__ int64_t size_of(const SignalMatrix& matrix) { return static_cast<int64_t>(matrix.m) * matrix.n; }
+
+__device__ int matrix_of_block(const SignalLaunch& launch) {
+  return array_of_block(launch.count, static_cast<int>(blockIdx.x),
+                        [&](int i) { return launch.matrices[i].first_block; });
 }
 
 // Returns true if elements can be taken eight at a time: all pointers are aligned, and rows have multiples of eight.
@@ -58,10 +61,10 @@ __device__ Measure merged(Measure mine) { return merged_in_block<kThreads>(mine,
 
 enum class Pass { Measure, Advance, Rewrite };
 
-// Makes a pass over the elements of one block, at most kBlockElements. Measure and Advance return their measure, in thread 0;
-// Advance writes M, T and D; Rewrite writes T and D again, after M was advanced.
+// Makes a pass over `count` elements of a matrix from `begin` on, or to its end. Measure and Advance return the measure
+// of these elements, in thread 0. Advance writes M, T and D; Rewrite writes T and D again, from the advanced M.
 template <Pass kPass, class Gradient>
-__device__ Measure pass_over(const SignalLaunch& launch, int index, int block) {
+__device__ Measure pass_over(const SignalLaunch& launch, int index, int64_t begin, int count) {
   const SignalMatrix& matrix = launch.matrices[index];
   const SignalRule rule = read_rule(launch.settings, matrix.step);
   const auto* G = static_cast<const Gradient*>(matrix.G);
@@ -71,8 +74,7 @@ __device__ Measure pass_over(const SignalLaunch& launch, int index, int block) {
   const float D_factor = kWrites && launch.settings.noisy ? launch.factors.D[index] : 0;
   // Between refreshes of an average, D is not read.
   const bool writes_D = kWrites && matrix.D != nullptr && !(launch.settings.averaged && D_factor == 0);
-  const int64_t begin = static_cast<int64_t>(block - matrix.first_block) * kBlockElements;
-  const int64_t end = min(begin + kBlockElements, static_cast<int64_t>(matrix.m) * matrix.n);
+  const int64_t end = min(begin + count, size_of(matrix));
   Tally tally;
   const auto signal_of = [&](float g, float m) {
     if constexpr (!kTallies) return rule.after(g, m);
@@ -81,7 +83,7 @@ __device__ Measure pass_over(const SignalLaunch& launch, int index, int block) {
     return signal;
   };
   if (takes_eights<Gradient>(matrix)) {
-#pragma unroll 2
+#pragma unroll 1  // 4.0 TB/s on an H200; 3.7 if unrolled twice
     for (int64_t i = begin + threadIdx.x * kVector; i < end; i += kThreads * kVector) {
       float g[kVector], m[kVector], t[kVector], d[kVector];
       load_eight(g, G + i);
@@ -109,32 +111,42 @@ __device__ Measure pass_over(const SignalLaunch& launch, int index, int block) {
   return kTallies ? merged(tally.total) : tally.total;
 }
 
+// The same over the elements of one block.
+template <Pass kPass, class Gradient>
+__device__ Measure pass_over(const SignalLaunch& launch, int index) {
+  const auto block = static_cast<int64_t>(blockIdx.x) - launch.matrices[index].first_block;
+  return pass_over<kPass, Gradient>(launch, index, block * kBlockElements, kBlockElements);
+}
+
 template <class T>
 __global__ void __launch_bounds__(kThreads) measure_kernel(const __grid_constant__ SignalLaunch launch) {
-  const int block = static_cast<int>(blockIdx.x);
-  const Measure total = pass_over<Pass::Measure, T>(launch, matrix_of_block(launch, block), block);
-  if (threadIdx.x == 0) launch.measures[block] = total;
+  const Measure total = pass_over<Pass::Measure, T>(launch, matrix_of_block(launch));
+  if (threadIdx.x == 0) launch.measures[blockIdx.x] = total;
 }
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) advance_kernel(const __grid_constant__ SignalLaunch launch) {
-  const int block = static_cast<int>(blockIdx.x), index = matrix_of_block(launch, block);
+  const int index = matrix_of_block(launch);
   let_next_begin();
   wait_for_previous();
-  const Measure total = pass_over<Pass::Advance, T>(launch, index, block);
-  if (threadIdx.x == 0 && launch.measures != nullptr) launch.measures[block] = total;
+  const Measure total = pass_over<Pass::Advance, T>(launch, index);
+  if (threadIdx.x == 0 && launch.measures != nullptr) launch.measures[blockIdx.x] = total;
 }
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) rewrite_kernel(const __grid_constant__ SignalLaunch launch) {
   static_assert(kMaxMatrices <= kThreads);
-  const int thread = static_cast<int>(threadIdx.x);
   let_next_begin();
   wait_for_previous();
+  const auto thread = static_cast<int>(threadIdx.x);
   if (!__syncthreads_or(thread < launch.count && launch.misjudged[thread])) return;
-  for (int block = static_cast<int>(blockIdx.x); block < launch.blocks; block += static_cast<int>(gridDim.x)) {
-    const int index = matrix_of_block(launch, block);
-    if (launch.misjudged[index]) pass_over<Pass::Rewrite, T>(launch, index, block);
+  constexpr int kPiece = kThreads * kVector;
+  int64_t piece = blockIdx.x;  // this block's next piece, counted from the matrix's first
+  for (int index = 0; index < launch.count; ++index) {
+    if (!launch.misjudged[index]) continue;
+    const int64_t pieces = (size_of(launch.matrices[index]) + kPiece - 1) / kPiece;
+    for (; piece < pieces; piece += gridDim.x) pass_over<Pass::Rewrite, T>(launch, index, piece * kPiece, kPiece);
+    piece -= pieces;
   }
 }
 
@@ -199,29 +211,31 @@ __global__ void operand_factor_kernel(const __grid_constant__ SignalLaunch launc
   if (index < launch.count) write_operand_factors(launch, index, sums_of(launch, index));
 }
 
-// Element s of the sample of a matrix: runs of eight elements, one in each of equal ranges. Knuth's multiplicative hash
-// places the run in its range, so that runs of different rows have different columns.
-__device__ int64_t sampled_element(int s, int64_t size) {
-  if (size <= kSampleElements) return s;
-  const int64_t range = size * kVector / kSampleElements, run = s / kVector;
-  return run * range + run * 2654435761 % (range - kVector + 1) + s % kVector;
+// Returns element s of the sample of a matrix, or an index past its end. The sample is runs of eight elements, one in each
+// of equal ranges. Knuth's multiplicative hash places the run in its range, so that runs begin in different columns.
+__device__ int64_t sampled_element(uint32_t s, int64_t size) {
+  const uint32_t run = s / kVector, eights = static_cast<uint32_t>((size + kVector - 1) / kVector);
+  const uint32_t range = max(1U, eights / (kSampleElements / kVector));
+  return (static_cast<int64_t>(run) * range + __umulhi(run * 2654435761U, range)) * kVector + s % kVector;
 }
 
 // Guesses the factors of the operands of one matrix.
 template <class T>
 __global__ void __launch_bounds__(kThreads) sample_kernel(const __grid_constant__ SignalLaunch launch) {
   let_next_begin();
-  const int index = static_cast<int>(blockIdx.x);
+  const auto index = static_cast<int>(blockIdx.x);
   const SignalMatrix& matrix = launch.matrices[index];
   const SignalRule rule = read_rule(launch.settings, matrix.step);
-  const int64_t size = static_cast<int64_t>(matrix.m) * matrix.n;
-  Tally tally;
-#pragma unroll 8
-  for (int s = static_cast<int>(threadIdx.x); s < min(size, kSampleElements); s += kThreads) {
-    const int64_t i = sampled_element(s, size);
-    tally.add(rule(to_float(static_cast<const T*>(matrix.G)[i]), matrix.M[i]));
+  const auto* G = static_cast<const T*>(matrix.G);
+  const int64_t size = size_of(matrix);
+  Measure mine{0, 0, 0, 0};
+#pragma unroll
+  for (uint32_t s = 0; s < kSampleElements; s += kThreads) {
+    const int64_t i = min(sampled_element(s + threadIdx.x, size), size - 1);
+    const Signal signal = rule(to_float(G[i]), matrix.M[i]);
+    merge(mine, {fabsf(signal.T), fabsf(signal.D), 0, 0});
   }
-  Measure total = merged(tally.total);
+  Measure total = merged(mine);
   if (threadIdx.x != 0) return;
   if (size > kSampleElements) total.T_largest *= kExcess, total.D_largest *= kExcess;
   write_operand_factors(launch, index, total);

@@ -44,13 +44,13 @@ __device__ inline double gamma_of(const SignalSettings& settings, float scale, c
   return read(settings.gamma) * scale * (factor == nullptr ? 1. : *factor);
 }
 
-// The power of two of an operand with this largest magnitude, which it brings to 2⁷ … 2¹⁵: fp16 then loses nothing above
-// 2⁻²¹ of it. Its exponent is a multiple of 8, so that a guess of the magnitude mostly gives the same power.
+// The power of two of an operand with this largest magnitude, which it brings to 2⁷ … 2¹⁵: elements above 2⁻²¹ of it keep
+// fp16's full precision. Its exponent is a multiple of 8, so that a guess of the magnitude mostly gives the same power.
 __device__ inline double operand_power(double largest) {
   if (!(largest > 0)) return 1;
   int exponent = 0;
   frexp(largest, &exponent);
-  return exp2(static_cast<double>(max(-120, min(120, (15 - exponent) & ~7))));
+  return ldexp(1., max(-120, min(120, (15 - exponent) & ~7)));
 }
 
 // The power of two nearest to x > 0 (any for 0), within float32's normal numbers.

@@ -203,8 +203,8 @@ std::vector<float> update_of_halves(const SpectralRule& rule, const MatrixStack&
   return U.values();
 }
 
-// One process guesses the powers of two of the operands from a sample of each matrix, several processes agree on them. The
-// largest element may be any, so most of these places are not in the sample.
+// One process guesses the powers of two of the operands from a sample of each matrix; several processes agree on them.
+// Most of the places of the largest element are not in the sample.
 TEST_F(SpectralStep, OfPartsHasTheBitsOfTheWholeMatrix) {
   const int64_t m = 120, n = 96;
   const std::vector<float> counted = {1, 1};  // of parts, step counters include this step
