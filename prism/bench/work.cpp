@@ -36,7 +36,10 @@ Sizes sizes_of(const std::vector<Shape>& shapes, Side side) {
   return sum;
 }
 
-bool is_split(const IterationProduct& product) { return product.X_low != cuda::kNone || product.Y_low != cuda::kNone; }
+// Returns true if a low half is multiplied, too.
+bool is_split(const IterationProduct& product) {
+  return product.added == 0 && (product.X_low != cuda::kNone || product.Y_low != cuda::kNone);
+}
 
 Work product_work(const IterationProduct& product, const Sizes& sizes) {
   std::set<int> operands{product.X, product.Y, product.X_low, product.Y_low, product.C1, cuda::kNone};

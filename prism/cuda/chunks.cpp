@@ -151,8 +151,9 @@ std::vector<Product> iteration_products(bool by_norm, const IterationProduct& st
     const auto term = [&](Buffer X, Buffer Y) {
       product.terms[product.term_count++] = {layout.buffer(k, X), layout.buffer(k, Y), n};
     };
-    if (step.X_low != kNone) term(step.X_low, step.Y);
-    if (step.Y_low != kNone) term(step.X, step.Y_low);
+    const bool adds = step.added != 0;
+    if (!adds && step.X_low != kNone) term(step.X_low, step.Y);
+    if (!adds && step.Y_low != kNone) term(step.X, step.Y_low);
     term(step.X, step.Y);
     const auto factors = [&](int power) {
       return by_norm && power > 0 ? layout.powers[power - 1] + layout.first_of.at(k) : nullptr;
@@ -167,6 +168,11 @@ std::vector<Product> iteration_products(bool by_norm, const IterationProduct& st
                         .low = layout.writable(k, step.low),
                         .pitch = pitch_of(k),
                         .stride = k * pitch_of(k)};
+    if (adds) {
+      product.epilogue.c1 = step.added;
+      product.epilogue.c1_of = product.epilogue.alpha_of;
+      product.epilogue.C1 = layout.writable(k, step.X_low != kNone ? step.X_low : step.Y_low);
+    }
     product.progress = layout.progress + layout.first_of.at(k);
     products.push_back(product);
   }

@@ -27,6 +27,14 @@ Values map(const Values& x, Function&& function) {
   return y;
 }
 
+double value(const std::vector<double>& c, double a) {
+  double z = 0;
+  for (auto i = c.rbegin(); i != c.rend(); ++i) z = z * a + *i;
+  return z;
+}
+// The value of Z where R is 0.
+double value_at_zero(const GramStep& step) { return value(step.c, step.centered ? -1 : 0); }
+
 // The power of two that brings the largest of the values to at most a quarter of fp16's largest number.
 double scale_for(const Values& values) {
   double largest = 1e-3;
@@ -43,9 +51,10 @@ class Planner {
     set_A(steps.front());
     plan_.A_scale = static_cast<float>(A_scale_);
     for (size_t k = 0; k < steps.size(); ++k) {
+      z_ = map(a_, [&](size_t i) { return value(steps[k].c, a_[i]); });
       polynomial(steps[k], k == 0);
       update_Q(steps[k], k == 0, k + 1 == steps.size());
-      if (k + 1 < steps.size()) update_R(steps[k], steps[k + 1], k == 0);
+      if (k + 1 < steps.size()) update_R(steps[k], steps[k + 1], k == 0, adds_low(steps, k));
     }
     plan_.Q = Q_;
     plan_.Q_scale = static_cast<float>(Q_scale_);
@@ -60,12 +69,28 @@ class Planner {
     A_scale_ = scale_for(a_);
   }
 
+  // Returns true if step k multiplies low halves by z₀, the value of Z where R is 0, in place of Z. This takes no product,
+  // only an addition, and is exact for small eigenvalues of R. Between a small eigenvalue and one that becomes z²r,
+  // z₀(z − z₀)·low is missing, which moves the small one by its square over z²r. That grows by z₀² in each step until R is
+  // last used. The largest of these, over low², is 2.8e4 for Jordan's second step, where no difference is seen. For
+  // Jordan's first step it is 3e5, and the error doubles on small matrices; the first step of minimax9 has 1e9.
+  bool adds_low(const std::vector<GramStep>& steps, size_t k) const {
+    constexpr double kTolerable = 5e4;
+    if (!steps[k].split || steps[k].centered) return false;  // ZR of a centered step adds Z
+    const double zero = value_at_zero(steps[k]);
+    double moved = 0;
+    for (size_t i = 0; i < r_.size(); ++i) {
+      if (r_[i] > 0) moved = std::max(moved, std::pow(zero * (1 - zero / z_[i]), 2) / r_[i]);
+    }
+    for (size_t j = k + 1; j + 1 < steps.size(); ++j) moved *= std::pow(value_at_zero(steps[j]), 2);
+    return moved <= kTolerable;
+  }
+
   void polynomial(const GramStep& step, bool first) {
     const int power = first ? 1 : 0;
     const auto& c = step.c;
     Z_ = next_Z();
     if (c.size() == 3) {
-      z_ = map(a_, [&](size_t i) { return c[0] + a_[i] * (c[1] + a_[i] * c[2]); });
       Z_scale_ = scale_for(z_);
       return add({.X = kA,
                   .Y = kA,
@@ -90,7 +115,6 @@ class Planner {
          .c1_power = power,
          .C1 = kA,
          .high = kS});
-    z_ = map(s, [&](size_t i) { return c[4] * s[i] * s[i] + rho1 * a_[i] + rho0; });
     Z_scale_ = scale_for(z_);
     add({.X = kS,
          .Y = kS,
@@ -132,12 +156,14 @@ class Planner {
 
   // V = ZR, in the buffer of S, then R ← VZ. V is symmetric up to the error of Z. In the first step that error would
   // ruin the small eigenvalues, so V is not treated as symmetric there.
-  void update_R(const GramStep& step, const GramStep& next, bool first) {
+  void update_R(const GramStep& step, const GramStep& next, bool first, bool adds_low) {
+    const double added = adds_low ? value_at_zero(step) : 0;
     const Values v = map(r_, [&](size_t i) { return z_[i] * r_[i]; });
     const double v_scale = scale_for(v);
     IterationProduct V{.X = Z_,
                        .Y = kA,
                        .Y_low = step.split ? kA_low : kNone,
+                       .added = f(added * v_scale / A_scale_),
                        .symmetric = !first,
                        .alpha = f(v_scale / (Z_scale_ * A_scale_)),
                        .alpha_power = first ? 1 : 0,
@@ -150,6 +176,7 @@ class Planner {
     add({.X = kS,
          .Y = Z_,
          .X_low = step.split ? kS_low : kNone,
+         .added = f(added * A_scale_ / v_scale),
          .alpha = f(A_scale_ / (v_scale * Z_scale_)),
          .diagonal = next.centered ? f(-A_scale_) : 0,
          .high = kA,

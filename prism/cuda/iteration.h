@@ -13,8 +13,11 @@ enum Buffer { kA, kA_low, kS, kS_low, kZ0, kZ1, kZ2, kBuffers, kNone = -1 };
 
 // One product X·Yᵀ of buffers, in which X or Y may have two halves, and its result alpha·XYᵀ + c1·C1 + diagonal·I
 // (prism/cuda/product.h).
+//
+// If `added` is not 0, the low half is not multiplied: added·(low half) is added, with the same power of A as alpha.
 struct IterationProduct {
   Buffer X, Y, X_low = kNone, Y_low = kNone;
+  float added = 0;
   bool symmetric = true;
   float alpha = 1, c1 = 0, diagonal = 0;
   int alpha_power = 0, c1_power = 0;  // powers of the first A in these terms: a factor missing in A is missing here

@@ -33,7 +33,7 @@ TEST(Entrants, AreTheLibrarysDefaultsUnderTheNameOfTheOptimizer) {
 TEST(StepWork, CountsTheProductsOfEachPolynomial) {
   EXPECT_DOUBLE_EQ(flop("prism_minimax9"),
                    (17 + 4 * kAlpha) * kCube);                 // minimax9: 12 products, the first step in halves
-  EXPECT_DOUBLE_EQ(flop("prism"), (23 + 4 * kAlpha) * kCube);  // two steps in halves
+  EXPECT_DOUBLE_EQ(flop("prism"), (21 + 4 * kAlpha) * kCube);  // the first step in halves
   EXPECT_DOUBLE_EQ(flop("muon_minimax9"), (17 + 3 * kAlpha) * kCube);  // no DᵀD
   EXPECT_DOUBLE_EQ(flop("tikhonovmuon_minimax9"), flop("muon_minimax9"));
   EXPECT_DOUBLE_EQ(flop("prism_ema_minimax9"), flop("prism_minimax9"));  // DᵀD goes into the average instead

@@ -24,35 +24,37 @@ double direct(const std::vector<GramStep>& steps, double r) {
   return q;
 }
 
-// `missing` is the factor that the first A lacks.
-double planned(const Iteration& plan, double r, double missing, double& largest) {
+// `missing` is the factor that the first A lacks; `low` is the part of A and V that is in their low halves.
+double planned(const Iteration& plan, double r, double missing, double low, double& largest) {
   constexpr double kUnset = 1e300;  // reading a buffer before it is written fails the test
   std::array<double, kBuffers> buffer{};
   buffer.fill(kUnset);
-  buffer[kA] = plan.A_scale * r / missing;
-  buffer[kA_low] = plan.A_split ? 0 : kUnset;
+  const double A = plan.A_scale * r / missing;
+  buffer[kA] = plan.A_split ? (1 - low) * A : A;
+  buffer[kA_low] = plan.A_split ? low * A : kUnset;
   const auto read = [&](Buffer b) { return b == kNone ? 0 : buffer[b]; };
   for (const auto& p : plan.products) {
-    const double sum = (buffer[p.X] + read(p.X_low)) * (buffer[p.Y] + read(p.Y_low));
-    const double v = p.alpha * std::pow(missing, p.alpha_power) * sum +
+    const double multiplied = p.added == 0 ? 1 : 0, halves = read(p.X_low) + read(p.Y_low);
+    const double sum = (buffer[p.X] + multiplied * read(p.X_low)) * (buffer[p.Y] + multiplied * read(p.Y_low));
+    const double v = std::pow(missing, p.alpha_power) * (p.alpha * sum + p.added * halves) +
                      p.c1 * std::pow(missing, p.c1_power) * read(p.C1) + p.diagonal;
     for (const Buffer operand : {p.X, p.Y, p.X_low, p.Y_low, p.C1}) {
       EXPECT_TRUE(operand == kNone || (operand != p.high && operand != p.low)) << "a product writes over its operand";
     }
-    buffer[p.high] = v;
-    if (p.low != kNone) buffer[p.low] = 0;
+    EXPECT_TRUE(p.added == 0 || p.C1 == kNone) << "an added low half takes the place of C1";
+    buffer[p.high] = p.low != kNone ? (1 - low) * v : v;
+    if (p.low != kNone) buffer[p.low] = low * v;
     largest = std::max(largest, std::abs(v));
   }
   return buffer[plan.Q] / plan.Q_scale;
 }
 
 const std::vector<GramStep> kJordan(5, {{3.4445, -4.7750, 2.0315}, false, false});
+const GramStep kJordanSplit = {{3.4445, -4.7750, 2.0315}, false, true};
 
 const std::vector<std::vector<GramStep>> kSets = {
     kJordan,
-    {{{3.4445, -4.7750, 2.0315}, false, true},
-     {{3.4445, -4.7750, 2.0315}, false, true},
-     {{3.4445, -4.7750, 2.0315}, false, false}},
+    {kJordanSplit, kJordanSplit, kJordan[2]},
     {{{4, -6, 3}, false, false}},
     {{{8, -20, 18, -5, 0.5}, false, true}, {{1, -0.5, 0.3}, true, false}},
     {{{14.80094337, -144.4595382, 480.2615616, -617.0305152, 268.3831496}, false, true},
@@ -69,13 +71,44 @@ TEST(IterationPlan, IsThePolynomialsOfTheSteps) {
         const double expected = direct(kSets[s], r);
         for (const double missing : {1.0, 7.3}) {
           double largest = 0;
-          EXPECT_NEAR(planned(plan, r, missing, largest), expected, 1e-5 * std::max(1.0, std::abs(expected)))
+          EXPECT_NEAR(planned(plan, r, missing, /*low=*/0, largest), expected, 1e-5 * std::max(1.0, std::abs(expected)))
               << "set " << s << ", x " << x << ", factor " << missing;
           EXPECT_LE(largest, 65504 / 3.) << "set " << s << ", x " << x;
         }
       }
     }
   }
+}
+
+const std::vector<GramStep> kSplitJordan = {kJordanSplit, kJordanSplit, kJordan[2], kJordan[3], kJordan[4]};
+
+// The second step adds the low halves. Where R is small, that is the same as their product with Z. A quarter of A and V is
+// in their low halves here; the last steps show what became of it.
+TEST(IterationPlan, CarriesLowHalvesOfSmallEigenvalues) {
+  const Iteration plan = plan_iteration(kSplitJordan, 1);
+  for (const double missing : {1.0, 7.3}) {
+    for (const double r : {1e-6, 1e-5}) {
+      const double expected = direct(kSplitJordan, r);
+      double largest = 0;
+      EXPECT_NEAR(planned(plan, r, missing, /*low=*/0.25, largest), expected, 2e-3 * expected) << r << ' ' << missing;
+    }
+  }
+}
+
+TEST(IterationPlan, AddsLowHalvesOnlyWhereTheErrorStaysSmall) {
+  const auto adds = [](const std::vector<GramStep>& steps) {
+    std::vector<bool> result;  // of each product with a low half
+    for (const auto& p : plan_iteration(steps, 1).products) {
+      if (p.X_low != kNone || p.Y_low != kNone) result.push_back(p.added != 0);
+    }
+    return result;
+  };
+  EXPECT_EQ(adds(kSplitJordan), (std::vector{false, false, true, true}));
+  EXPECT_EQ(adds(kSets.back()), (std::vector{false, false, false, false}));  // steep; and centered
+  std::vector<GramStep> converged(12, {{2, -1.5, 0.5}, false, false});
+  for (size_t k = 0; k < 8; ++k) converged[k].split = true;
+  EXPECT_FALSE(adds(converged).front());
+  EXPECT_TRUE(adds(converged).back());
 }
 
 }  // namespace
