@@ -142,19 +142,20 @@ Layout::Layout(const Chunk& chunk, const SpectralRule& rule, void* scratch) : me
   norm_factors = take<float>(matrices * static_cast<int64_t>(sizeof(float)));
 }
 
-std::vector<Product> iteration_products(bool by_norm, const IterationProduct& step, const Layout& layout) {
+std::vector<Product> iteration_products(bool by_norm, bool bytes, const IterationProduct& step, const Layout& layout) {
   std::vector<Product> products;
   for (const auto& [side, count] : layout.sides) {
     const int64_t k = side;
     const int n = static_cast<int>(k);
     Product product{.count = count, .rows = n, .columns = n, .term_count = 0, .symmetric = step.symmetric};
-    const auto term = [&](Buffer X, Buffer Y) {
-      product.terms[product.term_count++] = {layout.buffer(k, X), layout.buffer(k, Y), n};
+    const auto term = [&](Buffer X, Buffer Y, bool in_bytes) {
+      product.terms[product.term_count++] = {layout.buffer(k, X), layout.buffer(k, Y), n, in_bytes};
     };
-    const bool adds = step.added != 0;
-    if (!adds && step.X_low != kNone) term(step.X_low, step.Y);
-    if (!adds && step.Y_low != kNone) term(step.X, step.Y_low);
-    term(step.X, step.Y);
+    const bool adds = step.added != 0, may_convert = bytes && k >= kSmallestInBytes;
+    const bool in_bytes = may_convert && step.reads_bytes;
+    if (!adds && step.X_low != kNone) term(step.X_low, in_bytes ? kZ_bytes : step.Y, in_bytes);
+    if (!adds && step.Y_low != kNone) term(in_bytes ? kZ_bytes : step.X, step.Y_low, in_bytes);
+    term(step.X, step.Y, false);
     const auto factors = [&](int power) {
       return by_norm && power > 0 ? layout.powers[power - 1] + layout.first_of.at(k) : nullptr;
     };
@@ -166,6 +167,8 @@ std::vector<Product> iteration_products(bool by_norm, const IterationProduct& st
                         .C1 = layout.writable(k, step.C1),
                         .high = layout.writable(k, step.high),
                         .low = layout.writable(k, step.low),
+                        .bytes = layout.writable(k, may_convert ? step.copy : kNone),
+                        .low_in_bytes = may_convert && step.writes_bytes,
                         .pitch = pitch_of(k),
                         .stride = k * pitch_of(k)};
     if (adds) {

@@ -79,7 +79,12 @@ class Layout {
   char* memory_;
 };
 
+// The Gram side from which on low halves are in bytes, with the kernel for compute capability 9.0. For smaller ones,
+// writing bytes takes as long as their products save.
+constexpr int64_t kSmallestInBytes = 2048;
+
 // One step of the iteration: a product for each Gram side. With `by_norm`, the factors in `powers` are those missing in A.
-std::vector<Product> iteration_products(bool by_norm, const IterationProduct& step, const Layout& layout);
+// With `bytes`, low halves may be in bytes.
+std::vector<Product> iteration_products(bool by_norm, bool bytes, const IterationProduct& step, const Layout& layout);
 
 }  // namespace prism::cuda

@@ -187,9 +187,10 @@ __device__ inline uint64_t descriptor(uint32_t address, int chunk) {
   return kSwizzle128 | kEightRows | static_cast<uint64_t>(chunk >> 4) << 16 | (address & 0x3FFFF) >> 4;
 }
 
-// Starts an asynchronous 16-byte copy to shared memory. copy_wait waits for all copies of this thread.
-__device__ inline void copy_piece(uint32_t destination, const void* source) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(destination), "l"(source) : "memory");
+// Starts an asynchronous copy of 16 bytes to shared memory, of which only the first `bytes` are read and the others are
+// zero. copy_wait waits for all copies of this thread.
+__device__ inline void copy_piece(uint32_t destination, const void* source, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(destination), "l"(source), "r"(bytes) : "memory");
 }
 __device__ inline void copy_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
@@ -239,23 +240,27 @@ __device__ inline float subtract_here(float a, float b) {
   "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
   "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 // In the assembly, the operands are numbered after the sums.
-#define PRISM_WGMMA(columns, names, a, b, adds, a_down, b_down, ...)         \
-  asm volatile(                                                              \
-      "{\n"                                                                  \
-      ".reg .pred add;\n"                                                    \
-      "setp.ne.b32 add, %" #adds                                             \
-      ", 0;\n"                                                               \
-      "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.f16.f16 {" names \
-      "}, "                                                                  \
-      "%" #a ", %" #b ", add, 1, 1, %" #a_down ", %" #b_down                 \
-      ";\n"                                                                  \
-      "}\n"                                                                  \
-      : __VA_ARGS__                                                          \
+#define PRISM_WGMMA_OF(shape_and_types, names, a, b, adds, layouts, ...)                                      \
+  asm volatile(                                                                                               \
+      "{\n"                                                                                                   \
+      ".reg .pred add;\n"                                                                                     \
+      "setp.ne.b32 add, %" #adds                                                                              \
+      ", 0;\n"                                                                                                \
+      "wgmma.mma_async.sync.aligned.m64n" shape_and_types " {" names "}, %" #a ", %" #b ", add, 1, 1" layouts \
+      ";\n"                                                                                                   \
+      "}\n"                                                                                                   \
+      : __VA_ARGS__                                                                                           \
       : "l"(A), "l"(B), "r"(static_cast<int>(add)), "n"(A_down), "n"(B_down))
+#define PRISM_WGMMA(columns, names, a, b, adds, a_down, b_down, ...)                                         \
+  if constexpr (InBytes) {                                                                                   \
+    PRISM_WGMMA_OF(#columns "k32.f32.e4m3.e4m3", names, a, b, adds, "", __VA_ARGS__);                        \
+  } else {                                                                                                   \
+    PRISM_WGMMA_OF(#columns "k16.f32.f16.f16", names, a, b, adds, ", %" #a_down ", %" #b_down, __VA_ARGS__); \
+  }
 
-// Computes d ← A·Bᵀ + d, or A·Bᵀ alone, for 16 inner indices. d is 64×Columns over the 128 threads of a warpgroup, in
-// the first elements of the array.
-template <int Columns, bool A_down, bool B_down>
+// Computes d ← A·Bᵀ + d, or A·Bᵀ alone, for 32 bytes of inner indices: 16 fp16 or 32 e4m3 numbers, which must lie along
+// the rows. d is 64×Columns over the 128 threads of a warpgroup, in the first elements of the array.
+template <int Columns, bool A_down, bool B_down, bool InBytes>
 __device__ inline void wgmma(float (&d)[128], uint64_t A, uint64_t B, bool add) {
   if constexpr (Columns == 64) {
     PRISM_WGMMA(64, PRISM_NAMES_0, 32, 33, 34, 35, 36, PRISM_32(0));
@@ -272,6 +277,7 @@ __device__ inline void wgmma(float (&d)[128], uint64_t A, uint64_t B, bool add) 
 }
 
 #undef PRISM_WGMMA
+#undef PRISM_WGMMA_OF
 #undef PRISM_NAMES_3
 #undef PRISM_NAMES_2
 #undef PRISM_NAMES_1

@@ -2,6 +2,8 @@
 
 // Finishes sums that become fp16 matrices, plain or mirrored. Part of product_hopper.cu.
 
+#include <cuda_fp8.h>
+
 #include "prism/cuda/blocks.cuh"
 #include "prism/cuda/hopper_tiles.cuh"
 
@@ -74,6 +76,56 @@ __device__ __forceinline__ void store_strip(const uint32_t (&v)[16], Mirror mirr
   }
 }
 
+// A strip in bytes: word j has columns c = 8j + place().column and c + 1 of rows r = place().row and r + 8, in the order
+// (r, c), (r + 8, c), (r, c + 1), (r + 8, c + 1).
+using StripOfBytes = uint32_t[8];
+
+constexpr int kBytesOfStrip = kStrip * kStrip;
+
+// Converts sixteen pairs of fp16 in the order of the sums, times a factor.
+__device__ __forceinline__ void convert(const uint32_t* pairs, float scale, StripOfBytes& bytes) {
+  const auto converted = [&](uint32_t pair) -> uint32_t {
+    const __half2 scaled = __hmul2(reinterpret_cast<const __half2&>(pair), __float2half2_rn(scale));
+    return __nv_cvt_halfraw2_to_fp8x2(scaled, __NV_SATFINITE, __NV_E4M3);
+  };
+#pragma unroll
+  for (int j = 0; j < 8; ++j) bytes[j] = __byte_perm(converted(pairs[2 * j]), converted(pairs[2 * j + 1]), 0x5140);
+}
+
+// The address of sixteen columns of a strip in bytes: rows of 64 bytes with the copy engine's swizzle.
+__device__ __forceinline__ uint32_t sixteen_address(const uint8_t* strip, int row, int sixteen) {
+  return shared_address(strip) + row * 64 + ((sixteen ^ row / 2 % 4) << 4);
+}
+
+// Stores a strip in bytes into the first of two buffers, or mirrored, as store_strip. An 8×8 block of 16-bit elements is
+// then 8 rows of sixteen columns: its elements are columns i and i + 8, or transposed rows i and i + 8.
+__device__ __forceinline__ void store_bytes(const StripOfBytes& bytes, Mirror mirror, uint8_t* strips) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x % kGroup / 32, block = lane / 8;
+#pragma unroll
+  for (int g = 0; g < 4; g += 2) {  // two groups of sixteen columns
+    uint32_t b[4];                  // eight rows of each group, then the next eight
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t left = bytes[2 * (g + i)], right = bytes[2 * (g + i) + 1];
+      b[2 * i] = __byte_perm(left, right, 0x6240);
+      b[2 * i + 1] = __byte_perm(left, right, 0x7351);
+      if (mirror != Mirror::Within || g + i != warp) continue;
+      const int beyond = lane % 4 * 2 - lane / 4;  // columns from the diagonal to the first of two
+      b[2 * i] = __byte_perm(b[2 * i], transposed(left), 0x7050 | (beyond > 0 ? 4 : 0) | (beyond >= 0 ? 0x600 : 0x200));
+      b[2 * i + 1] = __byte_perm(b[2 * i + 1], transposed(right),
+                                 0x200 | (beyond > 0 ? 0x50 : 0x10) | (beyond >= 0 ? 0x7000 : 0x3000));
+    }
+    // On the diagonal, what is right of it is set aside.
+    const int group = g + block / 2;
+    const uint8_t* plain = strips + (mirror == Mirror::Within && group > warp ? kBytesOfStrip : 0);
+    const uint8_t* mirrored = strips + (mirror == Mirror::Within && group < warp ? 0 : kBytesOfStrip);
+    hopper::store_blocks(sixteen_address(plain, warp * 16 + block % 2 * 8 + lane % 8, group), b[0], b[1], b[2], b[3]);
+    if (mirror != Mirror::None)
+      hopper::store_blocks_transposed(sixteen_address(mirrored, (2 * g + block) * 8 + lane % 8, warp), bytes[2 * g],
+                                      bytes[2 * g + 1], bytes[2 * g + 2], bytes[2 * g + 3]);
+  }
+}
+
 // A warpgroup's part of a tile.
 struct Part {
   int stack = -1;  // none
@@ -99,22 +151,38 @@ __device__ __forceinline__ void for_strip(int strip, Function&& function) {
   }
 }
 
-__device__ __forceinline__ void write_strip(const uint32_t (&v)[16], const CUtensorMap* map, const Stack& stack,
-                                            int matrix, int row0, int column0, uint8_t (*strips)[kChunk], int group) {
+// Writes a strip that `store` brings to shared memory: store(mirror) for the copies at `strip` and `mirrored`.
+template <class Store>
+__device__ __forceinline__ void write_stored(const CUtensorMap* map, const Stack& stack, int matrix, int row0,
+                                             int column0, const uint8_t* strip, const uint8_t* mirrored, int group,
+                                             Store&& store) {
   const Mirror mirror = !stack.symmetric ? Mirror::None : row0 == column0 ? Mirror::Within : Mirror::Beside;
   const bool leads = threadIdx.x % kGroup == 0;
   if (leads) hopper::store_wait_read();
   hopper::named_barrier(1 + group, kGroup);
-  store_strip(v, mirror, strips);
+  store(mirror);
   hopper::store_fence();
   hopper::named_barrier(1 + group, kGroup);
   if (!leads) return;
-  hopper::store_box(map, strips[0], column0, row0, matrix);
-  if (mirror == Mirror::Beside) hopper::store_box(map, strips[1], row0, column0, matrix);
+  hopper::store_box(map, strip, column0, row0, matrix);
+  if (mirror == Mirror::Beside) hopper::store_box(map, mirrored, row0, column0, matrix);
   hopper::store_commit();
 }
 
-template <class Launch>
+__device__ __forceinline__ void write_strip(const uint32_t (&v)[16], const CUtensorMap* map, const Stack& stack,
+                                            int matrix, int row0, int column0, uint8_t (*strips)[kChunk], int group) {
+  write_stored(map, stack, matrix, row0, column0, strips[0], strips[1], group,
+               [&](Mirror mirror) { store_strip(v, mirror, strips); });
+}
+
+__device__ __forceinline__ void write_bytes(const StripOfBytes& bytes, const CUtensorMap* map, const Stack& stack,
+                                            int matrix, int row0, int column0, uint8_t (*strips)[kChunk], int group) {
+  write_stored(map, stack, matrix, row0, column0, strips[0], strips[0] + kBytesOfStrip, group,
+               [&](Mirror mirror) { store_bytes(bytes, mirror, strips[0]); });
+}
+
+// Writes a strip of a finished part, and its copy in bytes if there is one.
+template <bool Bytes, class Launch>
 __device__ __forceinline__ void write_pairs(const Pairs& pairs, int strip, const Launch& launch, const Part& part,
                                             uint8_t (*strips)[kChunk], int group) {
   if (part.stack < 0) return;
@@ -127,18 +195,25 @@ __device__ __forceinline__ void write_pairs(const Pairs& pairs, int strip, const
     for (int i = 0; i < 16; ++i) v[i] = pairs[16 * s + i];
   });
   write_strip(v, &launch.maps[stack.high], stack, part.matrix, part.row0, column0, strips, group);
+  if (Bytes && stack.epilogue.bytes != nullptr) {
+    StripOfBytes bytes;
+    for_strip(strip, [&](int s) { convert(&pairs[16 * s], 1 / kLowInBytes, bytes); });
+    write_bytes(bytes, &launch.maps[stack.bytes], stack, part.matrix, part.row0, column0, strips, group);
+  }
 }
 
-// Starts to copy a strip of C1. Out-of-range reads are clamped to the last row and column; their values are not used.
+// Starts to copy a strip of C1. It is zero outside the matrix, where addresses are clamped to the last row and column.
 __device__ __forceinline__ void fetch_C1(const Stack& stack, int matrix, int row0, int column0, const void* strip) {
   const Epilogue& e = stack.epilogue;
   const int thread = threadIdx.x % kGroup;
-  const __half* source = e.C1 + matrix * e.stride + min(column0 + thread % 8 * 8, e.pitch - 8);
+  const int column = column0 + thread % 8 * 8, inside = min(max(stack.columns - column, 0), 8);
+  const __half* source = e.C1 + matrix * e.stride + min(column, e.pitch - 8);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int row = thread / 8 + 16 * i;
     hopper::copy_piece(shared_address(strip) + piece(row, thread % 8),
-                       source + static_cast<int64_t>(min(row0 + row, stack.rows - 1)) * e.pitch);
+                       source + static_cast<int64_t>(min(row0 + row, stack.rows - 1)) * e.pitch,
+                       row0 + row < stack.rows ? inside * static_cast<int>(sizeof(__half)) : 0);
   }
 }
 
@@ -339,7 +414,7 @@ __device__ __forceinline__ float finish_sums(float (&sums)[128], Pairs& pairs, c
 }
 
 // Writes the low halves of a finished tile: what its fp16 values leave out.
-template <class Launch>
+template <bool Bytes, class Launch>
 __device__ __forceinline__ void write_lows(const float (&sums)[128], const Pairs& pairs, const Launch& launch,
                                            const Stack& stack, int matrix, int row0, int column0,
                                            uint8_t (*strips)[kChunk], int group) {
@@ -355,7 +430,14 @@ __device__ __forceinline__ void write_lows(const float (&sums)[128], const Pairs
                       hopper::subtract_here(sums[32 * s + 2 * i + 1], high.y));
       }
     });
-    write_strip(v, &launch.maps[stack.low], stack, matrix, row0, column0, strips, group);
+    const CUtensorMap* map = &launch.maps[stack.low];
+    if (Bytes && stack.epilogue.low_in_bytes) {
+      StripOfBytes bytes;
+      convert(v, kLowInBytes, bytes);
+      write_bytes(bytes, map, stack, matrix, row0, column0, strips, group);
+    } else {
+      write_strip(v, map, stack, matrix, row0, column0, strips, group);
+    }
   }
 }
 
@@ -371,7 +453,7 @@ __device__ __forceinline__ void signal_progress(const Stack& stack, int matrix) 
 // Computes and finishes the tiles of fp16 results. While the product of the next tile is computed, the finished tile is
 // written and C1 is loaded for the next. In a sequence, it is written at once if the next tile is not ready: that tile
 // may wait for this one.
-template <Layouts Known, Result Kind, bool Ordered, class Launch>
+template <Layouts Known, Result Kind, bool Ordered, bool Bytes, class Launch>
 __device__ __forceinline__ void multiply_tiles(const Launch& launch, Shared& shared, int group, int rank) {
   constexpr bool kNorms = Known == Layouts::Same;
   Ring ring;
@@ -393,20 +475,21 @@ __device__ __forceinline__ void multiply_tiles(const Launch& launch, Shared& sha
     const bool adds = goes && stack.epilogue.C1 != nullptr;
     constexpr int kFirstOfC1 = kStrips, kSignal = kStrips + 1;  // in a sequence, writes have a stage to arrive
     float sums[128];
-    multiply<Known>(sums, needed_strips(stack, tile, row0), goes ? stack.depths[0] + stack.depths[1] : 0,
-                    chunk_of_rows(stack, tile, row0, group), stack.A_down, shared, ring,
-                    kStrips + (Ordered ? 2 : 0) + (adds ? kPartsOfC1 - (Ordered ? 1 : 0) : 0), [&](int part) {
-                      if (part < kStrips) {
-                        if (Kind == Result::Float32 && goes)
-                          prefetch_float32(launch, stack, tile.matrix, row0, tile.column + part * kStrip);
-                        write_pairs(pairs, part, launch, finished, strips, group);
-                      } else if (Ordered && part == kSignal) {
-                        if (finished.stack >= 0) signal_progress(launch.stacks[finished.stack], finished.matrix);
-                      } else if (adds) {
-                        const int of_C1 = part - kFirstOfC1 - (Ordered && part > kSignal ? 1 : 0);
-                        bring_C1(pairs, of_C1, stack, tile.matrix, row0, tile.column, strips, group);
-                      }
-                    });
+    multiply<Known, Ordered && Bytes>(
+        sums, needed_strips(stack, tile, row0), goes ? stack.depths[0] + stack.depths[1] : 0,
+        stack.first_in_bytes ? stack.depths[0] : 0, chunk_of_rows(stack, tile, row0, group), stack.A_down, shared, ring,
+        kStrips + (Ordered ? 2 : 0) + (adds ? kPartsOfC1 - (Ordered ? 1 : 0) : 0), [&](int part) {
+          if (part < kStrips) {
+            if (Kind == Result::Float32 && goes)
+              prefetch_float32(launch, stack, tile.matrix, row0, tile.column + part * kStrip);
+            write_pairs<Ordered && Bytes>(pairs, part, launch, finished, strips, group);
+          } else if (Ordered && part == kSignal) {
+            if (finished.stack >= 0) signal_progress(launch.stacks[finished.stack], finished.matrix);
+          } else if (adds) {
+            const int of_C1 = part - kFirstOfC1 - (Ordered && part > kSignal ? 1 : 0);
+            bring_C1(pairs, of_C1, stack, tile.matrix, row0, tile.column, strips, group);
+          }
+        });
     if (!more) break;
     finished.stack = -1;
     if (!goes) continue;
@@ -414,7 +497,7 @@ __device__ __forceinline__ void multiply_tiles(const Launch& launch, Shared& sha
     const float squares = finish_sums<Kind>(sums, pairs, read_factors(stack, tile.matrix), launch, stack, tile.matrix,
                                             row0, tile.column, norms);
     if (stack.epilogue.low != nullptr)
-      write_lows(sums, pairs, launch, stack, tile.matrix, row0, tile.column, strips, group);
+      write_lows<Bytes>(sums, pairs, launch, stack, tile.matrix, row0, tile.column, strips, group);
     if (norms) add_squares(squares, stack, tile, row0, shared, group);
     finished = {tile.stack, tile.matrix, row0, tile.column};
     tile = agenda.next();

@@ -41,7 +41,8 @@ enum class Layouts { Along, Same, Update };
 
 struct Stack {
   uint8_t A[2], B[2];  // maps
-  uint8_t high, low;
+  uint8_t high, low, bytes;
+  bool first_in_bytes;  // the first term
   bool A_down;
   bool symmetric;
   bool square;  // both operands are the same matrix
@@ -294,26 +295,28 @@ __device__ __forceinline__ void load_columns(const CUtensorMap* map, uint8_t (*B
   }
 }
 
-template <Layouts Known, class Launch>
+template <Layouts Known, bool Bytes, class Launch>
 __device__ __forceinline__ void load_tile(const Launch& launch, Shared& shared, const Tile& tile, int rank,
                                           Ring& ring) {
   const Stack& stack = launch.stacks[tile.stack];
   const bool shares = shares_operand(stack, tile);
   for (int t = 0; t < 2; ++t) {
+    const int indices = Bytes && t == 0 && stack.first_in_bytes ? 2 * kDepth : kDepth;  // of one stage
     for (int d = 0; d < stack.depths[t]; ++d, ring.advance()) {
       hopper::barrier_wait(&shared.empty[ring.stage], ring.parity ^ 1);
       uint64_t* full = &shared.full[ring.stage];
       hopper::barrier_expect(full, (shares ? kChunks - kRows / 64 : kChunks) * kChunk);
       if (!shares) {
-        load_rows(&launch.maps[stack.A[t]], shared.stages[ring.stage], full, tile, d * kDepth, A_is_down<Known>(stack));
+        load_rows(&launch.maps[stack.A[t]], shared.stages[ring.stage], full, tile, d * indices,
+                  A_is_down<Known>(stack));
       }
-      load_columns(&launch.maps[stack.B[t]], shared.stages[ring.stage] + kRows / 64, full, tile, d * kDepth, rank,
+      load_columns(&launch.maps[stack.B[t]], shared.stages[ring.stage] + kRows / 64, full, tile, d * indices, rank,
                    B_is_down<Known>(stack));
     }
   }
 }
 
-template <Layouts Known, bool Ordered, class Launch>
+template <Layouts Known, bool Ordered, bool Bytes, class Launch>
 __device__ __forceinline__ void load_tiles(const Launch& launch, Shared& shared, int rank) {
   Ring ring;
   Agenda<Ordered, Launch> agenda{launch, shared, rank};
@@ -322,7 +325,7 @@ __device__ __forceinline__ void load_tiles(const Launch& launch, Shared& shared,
       while (!is_ready(launch.stacks[tile.stack], tile.matrix)) __nanosleep(20);
       hopper::fence_copies();
     }
-    load_tile<Known>(launch, shared, tile, rank, ring);
+    load_tile<Known, Bytes>(launch, shared, tile, rank, ring);
   }
 }
 
@@ -335,23 +338,26 @@ __device__ __forceinline__ int needed_strips(const Stack& stack, const Tile& til
 }
 
 // Adds the products of one stage to the sums; the first stage overwrites them.
-template <int Columns, bool A_down, bool B_down>
+template <int Columns, bool A_down, bool B_down, bool InBytes>
 __device__ __forceinline__ void multiply_stage(float (&sums)[128], uint64_t A, uint64_t B, bool first) {
   constexpr int kA16 = A_down ? 16 * 128 : 32,
-                kB16 = B_down ? 16 * 128 : 32;  // bytes from 16 inner indices to the next
+                kB16 = B_down ? 16 * 128 : 32;  // bytes from 16 inner indices, or 32 in bytes, to the next
   hopper::wgmma_begin();
 #pragma unroll
   for (int k = 0; k < kDepth / 16; ++k) {
-    hopper::wgmma<Columns, A_down, B_down>(sums, A + k * (kA16 >> 4), B + k * (kB16 >> 4), !first || k > 0);
+    hopper::wgmma<Columns, A_down, B_down, InBytes>(sums, A + k * (kA16 >> 4), B + k * (kB16 >> 4), !first || k > 0);
   }
   hopper::wgmma_commit();
 }
-template <int Columns, Layouts Known>
-__device__ __forceinline__ void multiply_stage(float (&sums)[128], uint64_t A, uint64_t B, bool first, bool A_down) {
-  if (Known != Layouts::Along && A_down) {
-    multiply_stage<Columns, true, true>(sums, A, B, first);
+template <int Columns, Layouts Known, bool Bytes>
+__device__ __forceinline__ void multiply_stage(float (&sums)[128], uint64_t A, uint64_t B, bool first, bool A_down,
+                                               bool in_bytes) {
+  if (Bytes && in_bytes) {
+    multiply_stage<Columns, false, false, true>(sums, A, B, first);
+  } else if (Known != Layouts::Along && A_down) {
+    multiply_stage<Columns, true, true, false>(sums, A, B, first);
   } else {
-    multiply_stage<Columns, false, Known == Layouts::Update>(sums, A, B, first);
+    multiply_stage<Columns, false, Known == Layouts::Update, false>(sums, A, B, first);
   }
 }
 
@@ -360,11 +366,12 @@ __device__ __forceinline__ int chunk_of_rows(const Stack& stack, const Tile& til
   return shares_operand(stack, tile) ? kRows / 64 + (row0 - tile.column) / 64 : group;
 }
 
-// Computes the product of the next `depth` stages for the first `strips` strips and the rows in `chunk`. While the
-// tensor cores work on a stage, it calls `meanwhile` for the parts of some other work, spread evenly over the stages.
-template <Layouts Known, class Meanwhile>
-__device__ __forceinline__ void multiply(float (&sums)[128], int strips, int depth, int chunk, bool A_down,
-                                         Shared& shared, Ring& ring, int parts, Meanwhile&& meanwhile) {
+// Computes the product of the next `depth` stages, the first `byte_stages` of them in bytes, for the first `strips` strips
+// and the rows in `chunk`. While the tensor cores work on a stage, it calls `meanwhile` for the parts of some other work,
+// spread evenly over the stages.
+template <Layouts Known, bool Bytes, class Meanwhile>
+__device__ __forceinline__ void multiply(float (&sums)[128], int strips, int depth, int byte_stages, int chunk,
+                                         bool A_down, Shared& shared, Ring& ring, int parts, Meanwhile&& meanwhile) {
   const bool signals = threadIdx.x % kGroup == 0;
   int previous = 0, part = 0;
   for (int d = 0; d < depth || part < parts; ++d) {
@@ -372,18 +379,19 @@ __device__ __forceinline__ void multiply(float (&sums)[128], int strips, int dep
       hopper::barrier_wait(&shared.full[ring.stage], ring.parity);
       const uint64_t A = hopper::descriptor(shared_address(shared.stages[ring.stage][chunk]), kChunk);
       const uint64_t B = hopper::descriptor(shared_address(shared.stages[ring.stage][kRows / 64]), kChunk);
+      if (Bytes && d == byte_stages) hopper::wgmma_wait<0>();  // different instructions must not overlap
       switch (strips) {
         case 1:
-          multiply_stage<64, Known>(sums, A, B, d == 0, A_down);
+          multiply_stage<64, Known, Bytes>(sums, A, B, d == 0, A_down, d < byte_stages);
           break;
         case 2:
-          multiply_stage<128, Known>(sums, A, B, d == 0, A_down);
+          multiply_stage<128, Known, Bytes>(sums, A, B, d == 0, A_down, d < byte_stages);
           break;
         case 3:
-          multiply_stage<192, Known>(sums, A, B, d == 0, A_down);
+          multiply_stage<192, Known, Bytes>(sums, A, B, d == 0, A_down, d < byte_stages);
           break;
         default:
-          multiply_stage<256, Known>(sums, A, B, d == 0, A_down);
+          multiply_stage<256, Known, Bytes>(sums, A, B, d == 0, A_down, d < byte_stages);
       }
     }
 #pragma unroll 1

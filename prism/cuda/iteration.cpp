@@ -52,9 +52,11 @@ class Planner {
     plan_.A_scale = static_cast<float>(A_scale_);
     for (size_t k = 0; k < steps.size(); ++k) {
       z_ = map(a_, [&](size_t i) { return value(steps[k].c, a_[i]); });
-      polynomial(steps[k], k == 0);
+      const bool adds = adds_low(steps, k), bytes = !adds && takes_bytes(steps, k);
+      (k == 0 ? plan_.A_bytes : plan_.products.back().writes_bytes) = bytes;  // A was written last
+      polynomial(steps[k], k == 0, bytes);
       update_Q(steps[k], k == 0, k + 1 == steps.size());
-      if (k + 1 < steps.size()) update_R(steps[k], steps[k + 1], k == 0, adds_low(steps, k));
+      if (k + 1 < steps.size()) update_R(steps[k], steps[k + 1], k == 0, adds, bytes);
     }
     plan_.Q = Q_;
     plan_.Q_scale = static_cast<float>(Q_scale_);
@@ -82,11 +84,26 @@ class Planner {
     for (size_t i = 0; i < r_.size(); ++i) {
       if (r_[i] > 0) moved = std::max(moved, std::pow(zero * (1 - zero / z_[i]), 2) / r_[i]);
     }
-    for (size_t j = k + 1; j + 1 < steps.size(); ++j) moved *= std::pow(value_at_zero(steps[j]), 2);
-    return moved <= kTolerable;
+    return moved * growth_after(steps, k) <= kTolerable;
   }
 
-  void polynomial(const GramStep& step, bool first) {
+  // Returns true if the low halves of step k may be in bytes. The error, some percent of the low half, is no more than the
+  // others for minimax9 and for Jordan's first step, after which it grows by 1.7e3; after the first step of the set
+  // converged it grows by 1e6 and spoils the result.
+  static bool takes_bytes(const std::vector<GramStep>& steps, size_t k) {
+    constexpr double kTolerable = 2e3;
+    return steps[k].split && growth_after(steps, k) <= kTolerable;
+  }
+
+  // The growth of a small eigenvalue of R from step k until R is last used.
+  static double growth_after(const std::vector<GramStep>& steps, size_t k) {
+    double growth = 1;
+    for (size_t j = k + 1; j + 1 < steps.size(); ++j) growth *= std::pow(value_at_zero(steps[j]), 2);
+    return growth;
+  }
+
+  void polynomial(const GramStep& step, bool first, bool bytes) {
+    const Buffer copy = bytes ? kZ_bytes : kNone;
     const int power = first ? 1 : 0;
     const auto& c = step.c;
     Z_ = next_Z();
@@ -100,7 +117,8 @@ class Planner {
                   .alpha_power = 2 * power,
                   .c1_power = power,
                   .C1 = kA,
-                  .high = Z_});
+                  .high = Z_,
+                  .copy = copy});
     }
     const CompletedSquare square(c);
     const double p = square.p, q = square.q, rho1 = square.rho1, rho0 = square.rho0;  // bindings cannot be captured
@@ -123,7 +141,8 @@ class Planner {
          .diagonal = f(rho0 * Z_scale_),
          .c1_power = power,
          .C1 = kA,
-         .high = Z_});
+         .high = Z_,
+         .copy = copy});
   }
 
   // A buffer for Z that holds neither the last Z, which may still be read, nor Q.
@@ -156,19 +175,21 @@ class Planner {
 
   // V = ZR, in the buffer of S, then R ← VZ. V is symmetric up to the error of Z. In the first step that error would
   // ruin the small eigenvalues, so V is not treated as symmetric there.
-  void update_R(const GramStep& step, const GramStep& next, bool first, bool adds_low) {
-    const double added = adds_low ? value_at_zero(step) : 0;
+  void update_R(const GramStep& step, const GramStep& next, bool first, bool adds, bool bytes) {
+    const double added = adds ? value_at_zero(step) : 0;
     const Values v = map(r_, [&](size_t i) { return z_[i] * r_[i]; });
     const double v_scale = scale_for(v);
     IterationProduct V{.X = Z_,
                        .Y = kA,
                        .Y_low = step.split ? kA_low : kNone,
                        .added = f(added * v_scale / A_scale_),
+                       .reads_bytes = bytes,
                        .symmetric = !first,
                        .alpha = f(v_scale / (Z_scale_ * A_scale_)),
                        .alpha_power = first ? 1 : 0,
                        .high = kS,
-                       .low = step.split ? kS_low : kNone};
+                       .low = step.split ? kS_low : kNone,
+                       .writes_bytes = bytes};
     if (step.centered) V.C1 = Z_, V.c1 = f(v_scale / Z_scale_);  // ZR = ZA + Z
     add(V);
     r_ = map(r_, [&](size_t i) { return z_[i] * z_[i] * r_[i]; });
@@ -177,6 +198,7 @@ class Planner {
          .Y = Z_,
          .X_low = step.split ? kS_low : kNone,
          .added = f(added * A_scale_ / v_scale),
+         .reads_bytes = bytes,
          .alpha = f(A_scale_ / (v_scale * Z_scale_)),
          .diagonal = next.centered ? f(-A_scale_) : 0,
          .high = kA,

@@ -8,8 +8,9 @@
 
 namespace prism::cuda {
 
-// The matrices of the iteration. Zs rotate: the first Z becomes Q.
-enum Buffer { kA, kA_low, kS, kS_low, kZ0, kZ1, kZ2, kBuffers, kNone = -1 };
+// The matrices of the iteration. Zs rotate: the first Z becomes Q. kZ_bytes is a copy of Z in bytes, by which low halves
+// in bytes are multiplied (prism/cuda/product.h).
+enum Buffer { kA, kA_low, kS, kS_low, kZ0, kZ1, kZ2, kZ_bytes, kBuffers, kNone = -1 };
 
 // One product X·Yᵀ of buffers, in which X or Y may have two halves, and its result alpha·XYᵀ + c1·C1 + diagonal·I
 // (prism/cuda/product.h).
@@ -18,11 +19,14 @@ enum Buffer { kA, kA_low, kS, kS_low, kZ0, kZ1, kZ2, kBuffers, kNone = -1 };
 struct IterationProduct {
   Buffer X, Y, X_low = kNone, Y_low = kNone;
   float added = 0;
+  bool reads_bytes = false;  // the low half may be in bytes
   bool symmetric = true;
   float alpha = 1, c1 = 0, diagonal = 0;
   int alpha_power = 0, c1_power = 0;  // powers of the first A in these terms: a factor missing in A is missing here
   Buffer C1 = kNone;
   Buffer high = kNone, low = kNone;
+  bool writes_bytes = false;  // the same for `low`
+  Buffer copy = kNone;        // of `high` in bytes
 };
 
 // Five coefficients with the square completed: c₀ + c₁a + … + c₄a⁴ = c₄(a² + pa + q)² + ρ₁a + ρ₀.
@@ -43,6 +47,7 @@ struct CompletedSquare {
 struct Iteration {
   float A_scale;  // at the start: A = A_scale·R, split into kA and kA_low
   bool A_split;   // true if the first step reads kA_low
+  bool A_bytes;   // true if kA_low may be in bytes
   std::vector<IterationProduct> products;
   Buffer Q;  // the result
   float Q_scale;

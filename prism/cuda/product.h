@@ -27,10 +27,21 @@ struct Operand {
 };
 
 // One term of a product: A and B with k inner indices.
+//
+// Terms that need little precision may be of matrices in bytes: e4m3 numbers in the place of an fp16 matrix, whose rows
+// begin at the same addresses. In every sixteen columns the order is 0, 8, 1, 9, …, 7, 15, in which the kernel can store
+// a block and its transpose alike; a product of two such matrices does not depend on it. Columns up to a multiple of
+// sixteen are zero. Only the first term of a product in a sequence may be in bytes, with the kernel for compute
+// capability 9.0: sums of bytes are less exact than others, so they must not be added to larger ones.
 struct Term {
   Operand A, B;
   int k = 0;
+  bool in_bytes = false;
 };
+
+// The factor of low halves in bytes. Their partners in a product are divided by it. Matrices are at most 2¹⁴ and low
+// halves 4, so both are at most 256; e4m3 ends at 448, and larger numbers become that.
+constexpr float kLowInBytes = 64;
 
 // The Frobenius norms of symmetric results, which the kernel for compute capability 9.0 can sum as it forms them.
 struct Norms {
@@ -57,7 +68,9 @@ struct Epilogue {
   const float *c1_of = nullptr, *diagonal_of = nullptr;
   const __half* C1 = nullptr;  // with the pitch and stride of the outputs
   __half *high = nullptr, *low = nullptr;
-  int pitch = 0;  // a multiple of 8; what is between the columns and the pitch may be overwritten
+  __half* bytes = nullptr;    // high/kLowInBytes in bytes
+  bool low_in_bytes = false;  // low is kLowInBytes·(v − high) in bytes
+  int pitch = 0;              // a multiple of 8; what is between the columns and the pitch may be overwritten
   int64_t stride = 0;
 
   bool reads_C = false, writes_C = false;  // (n, n) float32 matrices in the launch's table

@@ -100,10 +100,10 @@ std::vector<Product> average_update(const Chunk& chunk, const Layout& layout) {
   });
 }
 
-// R = (TᵀT + γ²DᵀD, γ²Ĉ or δI) / (bound²·trace), as the iteration's A; of whitened matrices, (XXᵀ + γ²I) / …. If `norms`,
-// the product sums its norm, too.
+// R = (TᵀT + γ²DᵀD, γ²Ĉ or δI) / (bound²·trace), as the iteration's A; of whitened matrices, (XXᵀ + γ²I) / …. The kernel
+// for compute capability 9.0 also sums its norm, if the rule needs it, and writes low halves in bytes.
 std::vector<Product> gram_products(const SpectralRule& rule, const Chunk& chunk, const Layout& layout,
-                                   const Iteration& iteration, bool norms) {
+                                   const Iteration& iteration, bool hopper) {
   return for_segments(chunk, [&](size_t s, const MatrixStack& stack, int first) {
     const int64_t k = gram_side(stack);
     const Operand D = layout.operand(chunk, s, layout.D);
@@ -118,13 +118,14 @@ std::vector<Product> gram_products(const SpectralRule& rule, const Chunk& chunk,
                         .diagonal_of = stack.whitened ? layout.factors.diagonal + first : nullptr,
                         .high = layout.writable(k, kA, layout.place[s]),
                         .low = layout.writable(k, iteration.A_split ? kA_low : kNone, layout.place[s]),
+                        .low_in_bytes = hopper && iteration.A_bytes && k >= kSmallestInBytes,
                         .pitch = pitch_of(k),
                         .stride = k * pitch_of(k),
                         .reads_C = rule.averaged && !stack.whitened,
                         .beta = static_cast<float>(scale),
                         .beta_of = layout.factors.gram_beta + first};
     const int index = layout.first_of.at(k) + layout.place[s];
-    if (norms) {
+    if (rule.by_norm && hopper) {
       product.epilogue.norms = {.squares = layout.norm_parts + layout.norm_part(k, layout.place[s]),
                                 .arrived = layout.normed + index,
                                 .factor = layout.powers[0] + index,
@@ -297,15 +298,14 @@ class ChunkStep {
   void shape() {
     bool hopper = false;
     then([&] { return takes_hopper(device_, &hopper); });
-    const bool norms = rule_.by_norm && hopper;
     if (rule_.averaged && refreshes_) multiply(average_update(chunk_, layout_), covariances_);
     then([&] { return whitening_.run(signal_, layout_, iteration_, whitening_scratch_, device_, stream_); });
-    multiply(gram_products(rule_, chunk_, layout_, iteration_, norms), covariances_);
-    if (rule_.by_norm && !norms)
+    multiply(gram_products(rule_, chunk_, layout_, iteration_, hopper), covariances_);
+    if (rule_.by_norm && !hopper)
       then([&] { return launch_norm(norm_launch(rule_, chunk_, layout_, iteration_), stream_); });
     std::vector<std::vector<Product>> phases;
     for (const auto& product : iteration_.products)
-      phases.push_back(iteration_products(rule_.by_norm, product, layout_));
+      phases.push_back(iteration_products(rule_.by_norm, /*bytes=*/hopper, product, layout_));
     then([&] { return launch_sequence(phases, layout_.tickets, device_, stream_); });
   }
 

@@ -139,7 +139,7 @@ cudaError_t Whitening::run(const SignalLaunch& signal, const Layout& layout, con
     place_arrays(launch, static_cast<char*>(scratch) + roots.bytes);
     std::vector<std::vector<Product>> phases;
     for (const auto& product : iteration.products)
-      phases.push_back(iteration_products(/*by_norm=*/false, product, roots));
+      phases.push_back(iteration_products(/*by_norm=*/false, /*bytes=*/false, product, roots));
     then([&] { return launch_root_start(launch, stream); });
     then([&] { return launch_sequence(phases, roots.tickets, device, stream, launch.due); });
     then([&] { return launch_root_operands(launch, stream); });

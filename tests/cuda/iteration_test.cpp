@@ -82,6 +82,13 @@ TEST(IterationPlan, IsThePolynomialsOfTheSteps) {
 
 const std::vector<GramStep> kSplitJordan = {kJordanSplit, kJordanSplit, kJordan[2], kJordan[3], kJordan[4]};
 
+// Twelve steps of slope 2.
+const std::vector<GramStep> kConverged = [] {
+  std::vector<GramStep> steps(12, {{2, -1.5, 0.5}, false, false});
+  for (size_t k = 0; k < 8; ++k) steps[k].split = true;
+  return steps;
+}();
+
 // The second step adds the low halves. Where R is small, that is the same as their product with Z. A quarter of A and V is
 // in their low halves here; the last steps show what became of it.
 TEST(IterationPlan, CarriesLowHalvesOfSmallEigenvalues) {
@@ -105,10 +112,32 @@ TEST(IterationPlan, AddsLowHalvesOnlyWhereTheErrorStaysSmall) {
   };
   EXPECT_EQ(adds(kSplitJordan), (std::vector{false, false, true, true}));
   EXPECT_EQ(adds(kSets.back()), (std::vector{false, false, false, false}));  // steep; and centered
-  std::vector<GramStep> converged(12, {{2, -1.5, 0.5}, false, false});
-  for (size_t k = 0; k < 8; ++k) converged[k].split = true;
-  EXPECT_FALSE(adds(converged).front());
-  EXPECT_TRUE(adds(converged).back());
+  EXPECT_FALSE(adds(kConverged).front());
+  EXPECT_TRUE(adds(kConverged).back());
+}
+
+TEST(IterationPlan, ReadsInBytesWhatIsWrittenInBytes) {
+  std::vector<std::vector<GramStep>> sets = kSets;
+  sets.push_back(kSplitJordan);
+  sets.push_back(kConverged);
+  for (size_t s = 0; s < sets.size(); ++s) {
+    const Iteration plan = plan_iteration(sets[s], 1);
+    std::array<bool, kBuffers> in_bytes{};
+    in_bytes[kA_low] = plan.A_bytes;
+    Buffer copied = kNone;  // kZ_bytes is a copy of it
+    for (const auto& p : plan.products) {
+      if (p.X_low != kNone || p.Y_low != kNone) {
+        EXPECT_EQ(in_bytes[p.X_low != kNone ? p.X_low : p.Y_low], p.reads_bytes) << "set " << s;
+        EXPECT_TRUE(!p.reads_bytes || copied == (p.X_low != kNone ? p.Y : p.X)) << "set " << s;
+        EXPECT_TRUE(!p.reads_bytes || p.added == 0) << "set " << s;
+      }
+      if (p.low != kNone) in_bytes[p.low] = p.writes_bytes;
+      if (p.copy == kZ_bytes) copied = p.high;
+    }
+  }
+  EXPECT_TRUE(plan_iteration(kSplitJordan, 1).A_bytes);
+  EXPECT_TRUE(plan_iteration(kSets.back(), 1).A_bytes);
+  EXPECT_FALSE(plan_iteration(kConverged, 1).A_bytes);  // its error would grow by a million
 }
 
 }  // namespace

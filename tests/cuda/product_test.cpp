@@ -3,6 +3,7 @@
 #include "prism/cuda/product.h"
 
 #include <cuda_bf16.h>
+#include <cuda_fp8.h>
 
 #include <algorithm>
 #include <array>
@@ -481,6 +482,98 @@ TEST(Sequence, IsItsPhasesOneAfterTheOther) {
           }
         }
         ASSERT_EQ(different, 0) << sizes[s][0] << " of " << sizes[s][1];
+      }
+    }
+  }
+}
+
+// The place of a column in a row in bytes.
+size_t byte_of(int column) { return size_t(column) / 16 * 16 + column % 8 * 2 + column / 8 % 2; }
+
+// Element (i, j) of matrix b of a stack in bytes, as it is stored.
+__nv_fp8_storage_t byte_at(const Stack& stack, int b, int i, int j) {
+  const auto* row =
+      reinterpret_cast<const __nv_fp8_storage_t*>(&stack.here[(size_t(b) * stack.rows + i) * stack.pitch]);
+  return row[byte_of(j)];
+}
+double value_of(__nv_fp8_storage_t byte) { return __half2float(__half(__nv_cvt_fp8_to_halfraw(byte, __NV_E4M3))); }
+__nv_fp8_storage_t in_byte(double x) {
+  return __nv_cvt_halfraw_to_fp8(__float2half(static_cast<float>(x)), __NV_SATFINITE, __NV_E4M3);
+}
+
+// Z = A² + A + 1 and its copy in bytes; V = ZA with its low half in bytes; R = VZ of both halves of V, with its low half
+// in bytes. Each is compared with what the operands on the device give.
+TEST(Sequence, MultipliesInBytes) {
+  if (!is_hopper()) GTEST_SKIP() << "needs compute capability 9.0";
+  for (const int n : {1, 7, 16, 24, 64, 72, 129, 200, 257, 300, 520}) {
+    for (const bool symmetric : {false, true}) {
+      constexpr int kCount = 2;
+      constexpr float kLargest = 16000;
+      Stack A(kCount, n, n, 1, true), Z(kCount, n, n, 2), Z_bytes(kCount, n, n, 3), V(kCount, n, n, 4),
+          V_low(kCount, n, n, 5), R(kCount, n, n, 6), R_low(kCount, n, n, 7), sums(kCount, n, n, 8);
+      const DeviceArray<int> progress{std::vector<int>(kCount)}, tickets{std::vector<int>(kMaxSequenceLaunches)};
+      const float scale = kLargest / 8 / static_cast<float>(n);
+      const auto product = [&](bool is_symmetric, float alpha, const Stack& high, const std::vector<Term>& terms) {
+        Product result{.count = kCount,
+                       .rows = n,
+                       .columns = n,
+                       .term_count = static_cast<int>(terms.size()),
+                       .symmetric = is_symmetric};
+        std::copy(terms.begin(), terms.end(), result.terms);
+        result.epilogue = {
+            .alpha = alpha, .high = high.there.data(), .pitch = high.pitch, .stride = int64_t{n} * high.pitch};
+        result.progress = progress.data();
+        return result;
+      };
+      Product of_Z = product(true, scale, Z, {{A.operand(), A.operand(), n}});
+      of_Z.epilogue.c1 = scale;
+      of_Z.epilogue.C1 = A.there.data();
+      of_Z.epilogue.diagonal = 1000;
+      of_Z.epilogue.bytes = Z_bytes.there.data();
+      Product of_V = product(symmetric, 0.25f, V, {{Z.operand(), A.operand(), n}});
+      of_V.epilogue.low = V_low.there.data();
+      of_V.epilogue.low_in_bytes = true;
+      Product of_R = product(symmetric, 1 / kLargest, R,
+                             {{V_low.operand(), Z_bytes.operand(), n, true}, {V.operand(), Z.operand(), n}});
+      of_R.epilogue.low = R_low.there.data();
+      of_R.epilogue.low_in_bytes = true;
+      const Product of_sums = product(false, 1, sums, {{V_low.operand(), Z_bytes.operand(), n, true}});
+      ASSERT_CUDA(launch_sequence({{of_Z}, {of_V}, {of_R}, {of_sums}}, tickets.data(), 0, nullptr));
+      ASSERT_CUDA(cudaDeviceSynchronize());
+      for (auto* stack : {&Z, &Z_bytes, &V, &V_low, &R, &R_low, &sums}) stack->fetch();
+      for (int b = 0; b < kCount; ++b) {
+        for (int i = 0; i < n; ++i) {
+          for (int j = 0; j < (n + 15) / 16 * 16; ++j) {
+            if (j >= n) {
+              ASSERT_EQ(byte_at(Z_bytes, b, i, j) & 0x7f, 0) << n << ' ' << i << ' ' << j;
+              ASSERT_EQ(byte_at(V_low, b, i, j) & 0x7f, 0) << n << ' ' << i << ' ' << j;
+              continue;
+            }
+            ASSERT_EQ(byte_at(Z_bytes, b, i, j), in_byte(Z(b, i, j) / kLowInBytes)) << n << ' ' << i << ' ' << j;
+            const bool mirrored = symmetric && j > i;
+            const double v = 0.25 * product_at(Z, false, A, false, b, mirrored ? j : i, mirrored ? i : j, n);
+            const double low = value_of(byte_at(V_low, b, i, j)) / kLowInBytes;
+            ASSERT_NEAR(V(b, i, j) + low, v, std::abs(low) / 14 + 2e-6 * kLargest)
+                << n << ' ' << symmetric << ' ' << b << ' ' << i << ' ' << j;
+            double of_bytes = 0, size = 0;
+            for (int l = 0; l < n; ++l) {
+              const double one = value_of(byte_at(V_low, b, i, l)) * value_of(byte_at(Z_bytes, b, j, l));
+              of_bytes += one, size += std::abs(one);
+            }
+            ASSERT_NEAR(sums(b, i, j), of_bytes, 1e-3 * (size + std::abs(of_bytes)) + 1e-4)
+                << n << ' ' << symmetric << ' ' << b << ' ' << i << ' ' << j;
+            if (mirrored) {
+              ASSERT_EQ(R(b, i, j), R(b, j, i));
+              ASSERT_EQ(byte_at(R_low, b, i, j), byte_at(R_low, b, j, i)) << n << ' ' << i << ' ' << j;
+            } else {
+              const double r = (product_at(V, false, Z, false, b, i, j, n) + of_bytes) / kLargest;
+              const double rest = value_of(byte_at(R_low, b, i, j)) / kLowInBytes;
+              ASSERT_NEAR(R(b, i, j) + rest, r,
+                          std::abs(rest) / 14 + 1e-5 * std::abs(r) + 1e-3 * size / kLargest + 1e-3)
+                  << n << ' ' << symmetric << ' ' << b << ' ' << i << ' ' << j;
+            }
+          }
+        }
       }
     }
   }

@@ -59,6 +59,19 @@ def test_the_update_is_closer_to_float64_than_the_literal_iteration_in_bfloat16(
 
 
 @pytest.mark.parametrize("coefficients", SETS)
+def test_so_is_the_update_of_a_large_matrix_whose_low_halves_are_in_bytes(coefficients):
+    m, n = 2100, 2056
+    i = torch.arange(1, n + 1, device="cuda", dtype=torch.float64)
+    for name, sigma in {"i^-2": i**-2, "spike": torch.where(i == 1, 1.0, 0.01 * (randn(n, seed=7).abs() + 0.5))}.items():
+        T = with_singular_values(m, n, sigma, 6).float().double()
+        D = randn(m, n, seed=9) * T.norm() / (m * n) ** 0.5
+        ours = error(kernel_update(T, D, 0, coefficients=coefficients), Exact(T, D, 0).polynomial(coefficients))
+        literal = error(literal_bf16(T, D, 0), Exact(T, D, 0).polynomial("jordan"))
+        print(name, f"{ours:.1e} {literal:.1e}")
+        assert ours <= 1.2 * literal, (name, ours, literal)
+
+
+@pytest.mark.parametrize("coefficients", SETS)
 @pytest.mark.parametrize("gamma", [0, 1, 5])
 def test_the_gain_of_a_written_step_is_the_law_times_the_polynomial(gamma, coefficients):
     """From the change of the weights: along each eigenvector v of TᵀT + γ²DᵀD, ‖ΔW v‖ is ‖Tv‖/√λ · p(√λ)."""
