@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -19,7 +21,8 @@ constexpr double kHalfBytes = 2;
 
 // Sums over all matrices m×n, where n is the side of the Gram matrix.
 struct Sizes {
-  double mn = 0, nn = 0, mnn = 0, nnn = 0;
+  double mn = 0, nn = 0, mnn = 0;
+  std::map<int64_t, double> nnn = {};  // of each n
 };
 
 Sizes sizes_of(const std::vector<Shape>& shapes, Side side) {
@@ -31,22 +34,23 @@ Sizes sizes_of(const std::vector<Shape>& shapes, Side side) {
     sum.mn += m * n;
     sum.nn += n * n;
     sum.mnn += m * n * n;
-    sum.nnn += n * n * n;
+    sum.nnn[shape[left ? 0 : 1]] += n * n * n;
   }
   return sum;
 }
 
 // Returns true if a low half is multiplied, too.
-bool is_split(const IterationProduct& product) {
-  return product.added == 0 && (product.X_low != cuda::kNone || product.Y_low != cuda::kNone);
+bool is_split(const IterationProduct& product, int64_t side) {
+  return !product.adds_low(side) && (product.X_low != cuda::kNone || product.Y_low != cuda::kNone);
 }
 
 Work product_work(const IterationProduct& product, const Sizes& sizes) {
   std::set<int> operands{product.X, product.Y, product.X_low, product.Y_low, product.C1, cuda::kNone};
   const auto results = 1 + (product.low != cuda::kNone ? 1 : 0);
   const auto matrices = static_cast<double>(operands.size()) - 1 + results;
-  return {(product.symmetric ? 1.0 : 2.0) * (is_split(product) ? 2.0 : 1.0) * sizes.nnn,
-          matrices * kHalfBytes * sizes.nn};
+  double nnn = 0;
+  for (const auto& [n, sum] : sizes.nnn) nnn += (is_split(product, n) ? 2.0 : 1.0) * sum;
+  return {(product.symmetric ? 1.0 : 2.0) * nnn, matrices * kHalfBytes * sizes.nn};
 }
 
 // Returns the formula of a product of the iteration, recognized by the buffers that it reads and writes.
@@ -62,7 +66,8 @@ std::vector<Kernel> iteration_kernels(const cuda::SpectralRule& rule, const Size
   int step = 0;
   for (const auto& product : cuda::plan_iteration(rule.steps, rule.bound).products) {
     if (product.X == cuda::kA && product.Y == cuda::kA) ++step;
-    kernels.push_back({fmt::format("{}, step {}{}", product_name(product), step, is_split(product) ? ", halves" : ""),
+    const bool halves = std::ranges::any_of(sizes.nnn, [&](const auto& size) { return is_split(product, size.first); });
+    kernels.push_back({fmt::format("{}, step {}{}", product_name(product), step, halves ? ", halves" : ""),
                        Kind::Iteration, product_work(product, sizes)});
   }
   return kernels;

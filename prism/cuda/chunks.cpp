@@ -151,7 +151,7 @@ std::vector<Product> iteration_products(bool by_norm, bool bytes, const Iteratio
     const auto term = [&](Buffer X, Buffer Y, bool in_bytes) {
       product.terms[product.term_count++] = {layout.buffer(k, X), layout.buffer(k, Y), n, in_bytes};
     };
-    const bool adds = step.added != 0, may_convert = bytes && k >= kSmallestInBytes;
+    const bool adds = step.adds_low(k), may_convert = bytes && k >= kSmallestInBytes;
     const bool in_bytes = may_convert && step.reads_bytes;
     if (!adds && step.X_low != kNone) term(step.X_low, in_bytes ? kZ_bytes : step.Y, in_bytes);
     if (!adds && step.Y_low != kNone) term(in_bytes ? kZ_bytes : step.X, step.Y_low, in_bytes);

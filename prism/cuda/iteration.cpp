@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace prism::cuda {
 namespace {
@@ -42,6 +43,8 @@ double scale_for(const Values& values) {
   return std::exp2(std::floor(std::log2(65504 / (4 * largest))));
 }
 
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
 class Planner {
  public:
   explicit Planner(double bound) : r_(start_values(bound)), q_(r_.size(), 1.0) {}
@@ -52,11 +55,12 @@ class Planner {
     plan_.A_scale = static_cast<float>(A_scale_);
     for (size_t k = 0; k < steps.size(); ++k) {
       z_ = map(a_, [&](size_t i) { return value(steps[k].c, a_[i]); });
-      const bool adds = adds_low(steps, k), bytes = !adds && takes_bytes(steps, k);
+      const int64_t from = added_from(steps, k);
+      const bool bytes = from == kNever && takes_bytes(steps, k);
       (k == 0 ? plan_.A_bytes : plan_.products.back().writes_bytes) = bytes;  // A was written last
       polynomial(steps[k], k == 0, bytes);
       update_Q(steps[k], k == 0, k + 1 == steps.size());
-      if (k + 1 < steps.size()) update_R(steps[k], steps[k + 1], k == 0, adds, bytes);
+      if (k + 1 < steps.size()) update_R(steps[k], steps[k + 1], k == 0, from, bytes);
     }
     plan_.Q = Q_;
     plan_.Q_scale = static_cast<float>(Q_scale_);
@@ -71,25 +75,27 @@ class Planner {
     A_scale_ = scale_for(a_);
   }
 
-  // Returns true if step k multiplies low halves by z₀, the value of Z where R is 0, in place of Z. This takes no product,
-  // only an addition, and is exact for small eigenvalues of R. Between a small eigenvalue and one that becomes z²r,
-  // z₀(z − z₀)·low is missing, which moves the small one by its square over z²r. That grows by z₀² in each step until R is
-  // last used. The largest of these, over low², is 2.8e4 for Jordan's second step, where no difference is seen. For
-  // Jordan's first step it is 3e5, and the error doubles on small matrices; the first step of minimax9 has 1e9.
-  bool adds_low(const std::vector<GramStep>& steps, size_t k) const {
-    constexpr double kTolerable = 5e4;
-    if (!steps[k].split || steps[k].centered) return false;  // ZR of a centered step adds Z
+  // The smallest side of matrices for which step k multiplies low halves by z₀, the value of Z where R is 0, in place of Z.
+  // This takes no product, only an addition, and is exact for small eigenvalues of R. Between a small eigenvalue and one
+  // that becomes z²r, z₀(z − z₀)·low is missing, which moves the small one by its square over z²r. That grows by z₀² in
+  // each step until R is last used. The largest of these, over low², is 2.8e4 for Jordan's second step, where no
+  // difference is seen. For Jordan's first step it is 3e5, and the error doubles on small matrices. It falls with the side,
+  // since low halves are rounding errors; from 512 on, the difference is small. The first step of minimax9 has 1e9.
+  int64_t added_from(const std::vector<GramStep>& steps, size_t k) const {
+    constexpr double kTolerable = 5e4, kTolerableIfLarge = 5e5;
+    constexpr int64_t kLarge = 512;
+    if (!steps[k].split || steps[k].centered) return kNever;  // ZR of a centered step adds Z
     const double zero = value_at_zero(steps[k]);
     double moved = 0;
     for (size_t i = 0; i < r_.size(); ++i) {
       if (r_[i] > 0) moved = std::max(moved, std::pow(zero * (1 - zero / z_[i]), 2) / r_[i]);
     }
-    return moved * growth_after(steps, k) <= kTolerable;
+    moved *= growth_after(steps, k);
+    return moved <= kTolerable ? 0 : moved <= kTolerableIfLarge ? kLarge : kNever;
   }
 
   // Returns true if the low halves of step k may be in bytes. The error, some percent of the low half, is no more than the
-  // others for minimax9 and for Jordan's first step, after which it grows by 1.7e3; after the first step of the set
-  // converged it grows by 1e6 and spoils the result.
+  // others for minimax9; after the first step of the set converged it grows by 1e6 and spoils the result.
   static bool takes_bytes(const std::vector<GramStep>& steps, size_t k) {
     constexpr double kTolerable = 2e3;
     return steps[k].split && growth_after(steps, k) <= kTolerable;
@@ -175,14 +181,15 @@ class Planner {
 
   // V = ZR, in the buffer of S, then R ← VZ. V is symmetric up to the error of Z. In the first step that error would
   // ruin the small eigenvalues, so V is not treated as symmetric there.
-  void update_R(const GramStep& step, const GramStep& next, bool first, bool adds, bool bytes) {
-    const double added = adds ? value_at_zero(step) : 0;
+  void update_R(const GramStep& step, const GramStep& next, bool first, int64_t added_from, bool bytes) {
+    const double added = added_from == kNever ? 0 : value_at_zero(step);
     const Values v = map(r_, [&](size_t i) { return z_[i] * r_[i]; });
     const double v_scale = scale_for(v);
     IterationProduct V{.X = Z_,
                        .Y = kA,
                        .Y_low = step.split ? kA_low : kNone,
                        .added = f(added * v_scale / A_scale_),
+                       .added_from = added_from,
                        .reads_bytes = bytes,
                        .symmetric = !first,
                        .alpha = f(v_scale / (Z_scale_ * A_scale_)),
@@ -198,6 +205,7 @@ class Planner {
          .Y = Z_,
          .X_low = step.split ? kS_low : kNone,
          .added = f(added * A_scale_ / v_scale),
+         .added_from = added_from,
          .reads_bytes = bytes,
          .alpha = f(A_scale_ / (v_scale * Z_scale_)),
          .diagonal = next.centered ? f(-A_scale_) : 0,

@@ -15,10 +15,12 @@ enum Buffer { kA, kA_low, kS, kS_low, kZ0, kZ1, kZ2, kZ_bytes, kBuffers, kNone =
 // One product X·Yᵀ of buffers, in which X or Y may have two halves, and its result alpha·XYᵀ + c1·C1 + diagonal·I
 // (prism/cuda/product.h).
 //
-// If `added` is not 0, the low half is not multiplied: added·(low half) is added, with the same power of A as alpha.
+// If `added` is not 0, the low half of matrices with sides from `added_from` on is not multiplied: added·(low half) is
+// added, with the same power of A as alpha.
 struct IterationProduct {
   Buffer X, Y, X_low = kNone, Y_low = kNone;
   float added = 0;
+  int64_t added_from = 0;
   bool reads_bytes = false;  // the low half may be in bytes
   bool symmetric = true;
   float alpha = 1, c1 = 0, diagonal = 0;
@@ -27,6 +29,8 @@ struct IterationProduct {
   Buffer high = kNone, low = kNone;
   bool writes_bytes = false;  // the same for `low`
   Buffer copy = kNone;        // of `high` in bytes
+
+  bool adds_low(int64_t side) const { return added != 0 && side >= added_from; }
 };
 
 // Five coefficients with the square completed: c₀ + c₁a + … + c₄a⁴ = c₄(a² + pa + q)² + ρ₁a + ρ₀.

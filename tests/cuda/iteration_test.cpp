@@ -24,8 +24,10 @@ double direct(const std::vector<GramStep>& steps, double r) {
   return q;
 }
 
+constexpr int64_t kSmall = 64, kLarge = 4096;  // sides
+
 // `missing` is the factor that the first A lacks; `low` is the part of A and V that is in their low halves.
-double planned(const Iteration& plan, double r, double missing, double low, double& largest) {
+double planned(const Iteration& plan, int64_t side, double r, double missing, double low, double& largest) {
   constexpr double kUnset = 1e300;  // reading a buffer before it is written fails the test
   std::array<double, kBuffers> buffer{};
   buffer.fill(kUnset);
@@ -34,7 +36,7 @@ double planned(const Iteration& plan, double r, double missing, double low, doub
   buffer[kA_low] = plan.A_split ? low * A : kUnset;
   const auto read = [&](Buffer b) { return b == kNone ? 0 : buffer[b]; };
   for (const auto& p : plan.products) {
-    const double multiplied = p.added == 0 ? 1 : 0, halves = read(p.X_low) + read(p.Y_low);
+    const double multiplied = p.adds_low(side) ? 0 : 1, halves = (1 - multiplied) * (read(p.X_low) + read(p.Y_low));
     const double sum = (buffer[p.X] + multiplied * read(p.X_low)) * (buffer[p.Y] + multiplied * read(p.Y_low));
     const double v = std::pow(missing, p.alpha_power) * (p.alpha * sum + p.added * halves) +
                      p.c1 * std::pow(missing, p.c1_power) * read(p.C1) + p.diagonal;
@@ -70,10 +72,13 @@ TEST(IterationPlan, IsThePolynomialsOfTheSteps) {
         const double r = x * x / (bound * bound);
         const double expected = direct(kSets[s], r);
         for (const double missing : {1.0, 7.3}) {
-          double largest = 0;
-          EXPECT_NEAR(planned(plan, r, missing, /*low=*/0, largest), expected, 1e-5 * std::max(1.0, std::abs(expected)))
-              << "set " << s << ", x " << x << ", factor " << missing;
-          EXPECT_LE(largest, 65504 / 3.) << "set " << s << ", x " << x;
+          for (const int64_t side : {kSmall, kLarge}) {
+            double largest = 0;
+            EXPECT_NEAR(planned(plan, side, r, missing, /*low=*/0, largest), expected,
+                        1e-5 * std::max(1.0, std::abs(expected)))
+                << "set " << s << ", side " << side << ", x " << x << ", factor " << missing;
+            EXPECT_LE(largest, 65504 / 3.) << "set " << s << ", x " << x;
+          }
         }
       }
     }
@@ -89,31 +94,37 @@ const std::vector<GramStep> kConverged = [] {
   return steps;
 }();
 
-// The second step adds the low halves. Where R is small, that is the same as their product with Z. A quarter of A and V is
-// in their low halves here; the last steps show what became of it.
+// The second step adds the low halves, and in large matrices the first does, too. Where R is small, that is the same as
+// their product with Z. A quarter of A and V is in their low halves here; the last steps show what became of it.
 TEST(IterationPlan, CarriesLowHalvesOfSmallEigenvalues) {
   const Iteration plan = plan_iteration(kSplitJordan, 1);
   for (const double missing : {1.0, 7.3}) {
     for (const double r : {1e-6, 1e-5}) {
       const double expected = direct(kSplitJordan, r);
-      double largest = 0;
-      EXPECT_NEAR(planned(plan, r, missing, /*low=*/0.25, largest), expected, 2e-3 * expected) << r << ' ' << missing;
+      for (const int64_t side : {kSmall, kLarge}) {
+        double largest = 0;
+        EXPECT_NEAR(planned(plan, side, r, missing, /*low=*/0.25, largest), expected, 2e-3 * expected)
+            << side << ' ' << r << ' ' << missing;
+      }
     }
   }
 }
 
 TEST(IterationPlan, AddsLowHalvesOnlyWhereTheErrorStaysSmall) {
-  const auto adds = [](const std::vector<GramStep>& steps) {
+  const auto adds = [](const std::vector<GramStep>& steps, int64_t side) {
     std::vector<bool> result;  // of each product with a low half
     for (const auto& p : plan_iteration(steps, 1).products) {
-      if (p.X_low != kNone || p.Y_low != kNone) result.push_back(p.added != 0);
+      if (p.X_low != kNone || p.Y_low != kNone) result.push_back(p.adds_low(side));
     }
     return result;
   };
-  EXPECT_EQ(adds(kSplitJordan), (std::vector{false, false, true, true}));
-  EXPECT_EQ(adds(kSets.back()), (std::vector{false, false, false, false}));  // steep; and centered
-  EXPECT_FALSE(adds(kConverged).front());
-  EXPECT_TRUE(adds(kConverged).back());
+  EXPECT_EQ(adds(kSplitJordan, kSmall), (std::vector{false, false, true, true}));
+  EXPECT_EQ(adds(kSplitJordan, kLarge), (std::vector{true, true, true, true}));
+  for (const int64_t side : {kSmall, kLarge}) {
+    EXPECT_EQ(adds(kSets.back(), side), (std::vector{false, false, false, false}));  // steep; and centered
+    EXPECT_FALSE(adds(kConverged, side).front());
+    EXPECT_TRUE(adds(kConverged, side).back());
+  }
 }
 
 TEST(IterationPlan, ReadsInBytesWhatIsWrittenInBytes) {
@@ -135,7 +146,7 @@ TEST(IterationPlan, ReadsInBytesWhatIsWrittenInBytes) {
       if (p.copy == kZ_bytes) copied = p.high;
     }
   }
-  EXPECT_TRUE(plan_iteration(kSplitJordan, 1).A_bytes);
+  EXPECT_FALSE(plan_iteration(kSplitJordan, 1).A_bytes);  // large matrices add
   EXPECT_TRUE(plan_iteration(kSets.back(), 1).A_bytes);
   EXPECT_FALSE(plan_iteration(kConverged, 1).A_bytes);  // its error would grow by a million
 }
