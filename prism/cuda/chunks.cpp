@@ -14,8 +14,15 @@ int64_t operand_bytes(const MatrixStack& stack) {
 }
 int64_t buffer_bytes(int64_t k) { return k * pitch_of(k) * static_cast<int64_t>(sizeof(__half)); }
 
+// The number of buffers of the iteration; the last one is only for low halves in bytes.
+int buffer_count(int64_t k) {
+  static_assert(kZ_bytes + 1 == kBuffers);
+  return k < kSmallestInBytes ? kZ_bytes : kBuffers;
+}
+
 int64_t matrix_bytes(const MatrixStack& stack) {
-  return 2 * operand_bytes(stack) + kBuffers * buffer_bytes(gram_side(stack));
+  const int64_t k = gram_side(stack);
+  return 2 * operand_bytes(stack) + buffer_count(k) * buffer_bytes(k);
 }
 
 // The number of 256×256 tiles of a symmetric k×k result. Tiles of the same k take equally long.
@@ -119,7 +126,7 @@ Layout::Layout(const Chunk& chunk, const SpectralRule& rule, void* scratch) : me
     first_part[k] = parts;
     parts += int64_t{count} * norm_places(k);
     auto& list = buffers[k];
-    for (int b = 0; b < kBuffers; ++b) list.push_back(take<__half>(buffer_bytes(k) * count));
+    for (int b = 0; b < buffer_count(k); ++b) list.push_back(take<__half>(buffer_bytes(k) * count));
   }
   squares = take<double>(square_blocks * static_cast<int64_t>(sizeof(double)));
   measures = take<Measure>(blocks * static_cast<int64_t>(sizeof(Measure)));

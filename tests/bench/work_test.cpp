@@ -4,9 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include <algorithm>
+#include <cmath>
 
 #include "prism/bench/optimizers.h"
 #include "prism/io/error.h"
@@ -37,7 +36,7 @@ TEST(StepWork, CountsTheProductsOfEachPolynomial) {
                    (17 + 4 * kAlpha) * kCube);                 // minimax9: 12 products, the first step in halves
   EXPECT_DOUBLE_EQ(flop("prism"), (21 + 4 * kAlpha) * kCube);  // the first step in halves,
   const double large = step_work(*make_options("prism"), {{512, 512}})->flop;
-  EXPECT_DOUBLE_EQ(large, (18 + 4) * std::pow(512.0, 3));  // which large matrices add
+  EXPECT_DOUBLE_EQ(large, (18 + 4) * std::pow(512.0, 3));              // which large matrices add
   EXPECT_DOUBLE_EQ(flop("muon_minimax9"), (17 + 3 * kAlpha) * kCube);  // no DᵀD
   EXPECT_DOUBLE_EQ(flop("tikhonovmuon_minimax9"), flop("muon_minimax9"));
   EXPECT_DOUBLE_EQ(flop("prism_ema_minimax9"), flop("prism_minimax9"));  // DᵀD goes into the average instead
