@@ -22,27 +22,33 @@ __device__ inline void barrier_expect(uint64_t* barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                : "memory");
 }
-// Waits until the barrier has left the phase of this parity. Everything written before by the threads that arrived is then
-// visible: by those of this block, or of the cluster.
-struct BlockScope {
-  static constexpr char kModifier[] = ".acquire.cta";
-};
-struct ClusterScope {
-  static constexpr char kModifier[] = ".acquire.cluster";
-};
-template <class Scope = BlockScope>
-__device__ void barrier_wait(uint64_t* barrier, uint32_t parity) {
+// Waits until the barrier has left the phase of this parity. Everything that the arrivals released is then visible.
+__device__ inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
   asm volatile(
       "{\n"
       ".reg .pred done;\n"
       "again:\n"
-      "mbarrier.try_wait.parity%2.shared::cta.b64 done, [%0], %1;\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
       "@done bra finished;\n"
       "bra again;\n"
       "finished:\n"
       "}\n" ::"r"(shared_address(barrier)),
-      "r"(parity), "C"(Scope::kModifier)
+      "r"(parity)
       : "memory");
+}
+// Returns true if the barrier has left that phase.
+__device__ inline bool barrier_has_left(uint64_t* barrier, uint32_t parity) {
+  int left = 0;
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+      "selp.s32 %0, 1, 0, done;\n"
+      "}\n"
+      : "=r"(left)
+      : "r"(shared_address(barrier)), "r"(parity)
+      : "memory");
+  return left != 0;
 }
 // Waits at a barrier of `threads` threads of the block; id 0 is the barrier of __syncthreads.
 __device__ inline void named_barrier(int id, int threads) {
@@ -86,26 +92,17 @@ __device__ inline void barrier_arrive_at(uint64_t* barrier, uint32_t rank) {
       : "memory");
 }
 
-// Arrives there with everything visible that this thread wrote before.
-__device__ inline void barrier_release_at(uint64_t* barrier, uint32_t rank) {
+// Sends 16 bytes to the same address in block `rank`, whose barrier counts them. Takes no fence, unlike a store followed
+// by an arrival.
+__device__ inline void send_at(void* destination, uint64_t* barrier, uint32_t rank, const int4& words) {
   asm volatile(
       "{\n"
-      ".reg .b32 there;\n"
-      "mapa.shared::cluster.u32 there, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n"
-      "}\n" ::"r"(shared_address(barrier)),
-      "r"(rank)
-      : "memory");
-}
-// Stores a word at the same address in block `rank`.
-__device__ inline void store_at(int* word, uint32_t rank, int value) {
-  asm volatile(
-      "{\n"
-      ".reg .b32 there;\n"
-      "mapa.shared::cluster.u32 there, %0, %1;\n"
-      "st.shared::cluster.u32 [there], %2;\n"
-      "}\n" ::"r"(shared_address(word)),
-      "r"(rank), "r"(value)
+      ".reg .b32 there, its_barrier;\n"
+      "mapa.shared::cluster.u32 there, %0, %2;\n"
+      "mapa.shared::cluster.u32 its_barrier, %1, %2;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [there], {%3, %4, %5, %6}, [its_barrier];\n"
+      "}\n" ::"r"(shared_address(destination)),
+      "r"(shared_address(barrier)), "r"(rank), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w)
       : "memory");
 }
 
@@ -118,8 +115,14 @@ __device__ inline int read_counter(const int* counter) {
 __device__ inline void add_to_counter(int* counter) {
   asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(counter) : "memory");
 }
-// Orders accesses of the copy engine and of this thread's instructions.
-__device__ inline void fence_copies() { asm volatile("fence.proxy.async;" ::: "memory"); }
+// Adds 1 and returns the old value. What all earlier callers wrote is then visible.
+__device__ inline int add_and_read(int* counter) {
+  int old = 0;
+  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;" : "=r"(old) : "l"(counter) : "memory");
+  return old;
+}
+// Orders accesses to device memory of the copy engine and of this thread's instructions.
+__device__ inline void fence_copies() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
 // Copies one box of a tensor map to shared memory; the barrier counts its bytes. Elements outside the tensor arrive as
 // zero.

@@ -341,9 +341,7 @@ __device__ __forceinline__ void add_squares(float mine, const Stack& stack, cons
     const float* warps = shared.squares[group];
     *const_cast<volatile float*>(parts + (triangle(down) + column) * kSignals + strip % kSignals) =
         (warps[0] + warps[1]) + (warps[2] + warps[3]);
-    __threadfence();
-    is_last = atomicAdd(norms.arrived + tile.matrix, 1) + 1 == places;
-    __threadfence();
+    is_last = hopper::add_and_read(norms.arrived + tile.matrix) + 1 == places;
   }
   if (!__any_sync(0xffffffff, is_last)) return;
   float sum = 0;
@@ -355,17 +353,6 @@ __device__ __forceinline__ void add_squares(float mine, const Stack& stack, cons
   norms.factor[tile.matrix] = factor;
   norms.square[tile.matrix] = factor * factor;
   norms.update[tile.matrix] *= factor * rsqrtf(factor);
-}
-
-// The factors of a tile's epilogue, read once.
-struct Factors {
-  float alpha, c1, diagonal;
-  bool adds;
-};
-__device__ __forceinline__ Factors read_factors(const Stack& stack, int matrix) {
-  const Epilogue& e = stack.epilogue;
-  return {factor(e.alpha, e.alpha_of, matrix), factor(e.c1, e.c1_of, matrix), factor(e.diagonal, e.diagonal_of, matrix),
-          e.C1 != nullptr};
 }
 
 // Computes v = alpha·P + c1·C1 + beta·C + diagonal·I in place of the sums, and its fp16 half in pairs, in place of C1.
@@ -383,7 +370,7 @@ __device__ __forceinline__ float finish_sums(float (&sums)[128], Pairs& pairs, c
     auto& p = reinterpret_cast<uint32_t(&)[16]>(pairs[16 * strip]);
 #pragma unroll
     for (int i = 0; i < 32; ++i) v[i] *= f.alpha;
-    if (f.adds) {
+    if (stack.epilogue.C1 != nullptr) {
 #pragma unroll
       for (int i = 0; i < 16; ++i) {
         const float2 c = unpacked(p[i]);
@@ -446,7 +433,6 @@ __device__ __forceinline__ void signal_progress(const Stack& stack, int matrix) 
   if (threadIdx.x % kGroup != 0) return;
   hopper::store_wait();
   hopper::fence_copies();
-  __threadfence();
   hopper::add_to_counter(stack.progress + matrix);
 }
 
@@ -468,34 +454,42 @@ __device__ __forceinline__ void multiply_tiles(const Launch& launch, Shared& sha
     bool goes = more;
     if constexpr (Ordered) {
       if (more && finished.stack >= 0) {
-        const bool ready = threadIdx.x % kGroup == 0 && is_ready(stack, tile.matrix);
+        // If its first stage is loaded, it is ready; that is faster to see.
+        const bool ready =
+            threadIdx.x % kGroup == 0 &&
+            (hopper::barrier_has_left(&shared.full[ring.stage], ring.parity) || is_ready(stack, tile.matrix));
         goes = __any_sync(0xffffffff, hopper::any_at_barrier(1 + group, kGroup, ready));
       }
     }
     const bool adds = goes && stack.epilogue.C1 != nullptr;
     constexpr int kFirstOfC1 = kStrips, kSignal = kStrips + 1;  // in a sequence, writes have a stage to arrive
     float sums[128];
-    multiply<Known, Ordered && Bytes>(
-        sums, needed_strips(stack, tile, row0), goes ? stack.depths[0] + stack.depths[1] : 0,
-        stack.first_in_bytes ? stack.depths[0] : 0, chunk_of_rows(stack, tile, row0, group), stack.A_down, shared, ring,
-        kStrips + (Ordered ? 2 : 0) + (adds ? kPartsOfC1 - (Ordered ? 1 : 0) : 0), [&](int part) {
-          if (part < kStrips) {
-            if (Kind == Result::Float32 && goes)
-              prefetch_float32(launch, stack, tile.matrix, row0, tile.column + part * kStrip);
-            write_pairs<Ordered && Bytes>(pairs, part, launch, finished, strips, group);
-          } else if (Ordered && part == kSignal) {
-            if (finished.stack >= 0) signal_progress(launch.stacks[finished.stack], finished.matrix);
-          } else if (adds) {
-            const int of_C1 = part - kFirstOfC1 - (Ordered && part > kSignal ? 1 : 0);
-            bring_C1(pairs, of_C1, stack, tile.matrix, row0, tile.column, strips, group);
-          }
-        });
+    const Share share = {.strips = needed_strips(stack, tile, row0),
+                         .depth = goes ? stack.depths[0] + stack.depths[1] : 0,
+                         .byte_stages = stack.first_in_bytes ? stack.depths[0] : 0,
+                         .chunk = chunk_of_rows(stack, tile, row0, group),
+                         .A_down = stack.A_down};
+    const int parts = kStrips + (Ordered ? 2 : 0) + (adds ? kPartsOfC1 - (Ordered ? 1 : 0) : 0);
+    // In a sequence other tiles may wait for the finished one, so it is written early.
+    const Aside aside = {parts, Ordered ? min(share.depth, parts) : share.depth};
+    multiply<Known, Ordered && Bytes>(sums, share, shared, ring, aside, [&](int part) {
+      if (part < kStrips) {
+        if (Kind == Result::Float32 && goes)
+          prefetch_float32(launch, stack, tile.matrix, row0, tile.column + part * kStrip);
+        write_pairs<Ordered && Bytes>(pairs, part, launch, finished, strips, group);
+      } else if (Ordered && part == kSignal) {
+        if (finished.stack >= 0) signal_progress(launch.stacks[finished.stack], finished.matrix);
+      } else if (adds) {
+        const int of_C1 = part - kFirstOfC1 - (Ordered && part > kSignal ? 1 : 0);
+        bring_C1(pairs, of_C1, stack, tile.matrix, row0, tile.column, strips, group);
+      }
+    });
     if (!more) break;
     finished.stack = -1;
     if (!goes) continue;
     const bool norms = kNorms && stack.epilogue.norms.squares != nullptr;
-    const float squares = finish_sums<Kind>(sums, pairs, read_factors(stack, tile.matrix), launch, stack, tile.matrix,
-                                            row0, tile.column, norms);
+    const float squares =
+        finish_sums<Kind>(sums, pairs, agenda.factors(tile), launch, stack, tile.matrix, row0, tile.column, norms);
     if (stack.epilogue.low != nullptr)
       write_lows<Bytes>(sums, pairs, launch, stack, tile.matrix, row0, tile.column, strips, group);
     if (norms) add_squares(squares, stack, tile, row0, shared, group);

@@ -19,8 +19,19 @@ constexpr int kStrips = kColumns / kStrip;
 constexpr int kSlice = 32;        // columns of weights that are updated at a time
 constexpr int kChunk = 64 * 128;  // bytes of 64×64 fp16, in rows of 128 bytes
 constexpr int kChunks = (kRows + kColumns) / 64;
-constexpr int kTickets = 2;  // tiles of a sequence that a cluster knows ahead
+constexpr int kTickets = 2;  // tiles of a sequence that a cluster knows, with the one it works on
 constexpr int kSignals = 4;  // warpgroups that compute a tile, each of which signals when it is written
+
+// The factors of the epilogue of a matrix.
+struct Factors {
+  float alpha, c1, diagonal;
+};
+
+// What a cluster knows of a tile of a sequence.
+struct alignas(sizeof(int4)) Ticket {
+  int4 tile;  // of find_tile; -1 after the last
+  Factors factors;
+};
 
 // A stage holds 2 chunks of A and 4 of B.
 struct Shared {
@@ -29,7 +40,7 @@ struct Shared {
   uint64_t full[kStages], empty[kStages];
   uint64_t arrived[2][2];  // slices of weights
   uint64_t told[kTickets], heard[kTickets];
-  int4 tickets[kTickets];
+  Ticket tickets[kTickets];
   float squares[2][kGroup / 32];
 };
 
@@ -154,7 +165,15 @@ __device__ __forceinline__ int index_of(int round) {
   return round * clusters + (round % 2 == 0 ? mine : clusters - 1 - mine);
 }
 
-// The tiles of a block, one after the other: round after round.
+// Reads the factors of a tile's epilogue.
+__device__ __forceinline__ Factors read_factors(const Stack& stack, int matrix) {
+  const Epilogue& e = stack.epilogue;
+  return {factor(e.alpha, e.alpha_of, matrix), factor(e.c1, e.c1_of, matrix),
+          factor(e.diagonal, e.diagonal_of, matrix)};
+}
+
+// The tiles of a block, one after the other: round after round. For each tile, the threads that finish it call `next`,
+// then `factors`; the thread that loads it calls `next_alone`.
 template <class Launch>
 struct Rounds {
   const Launch& launch;
@@ -170,11 +189,21 @@ struct Rounds {
     return tile_of(tile.x, tile.y, tile.z, tile.w, launch.stacks[tile.x].symmetric, rank);
   }
   __device__ __forceinline__ Tile next_alone() { return next(); }
+  __device__ __forceinline__ Factors factors(const Tile& tile) const {
+    return read_factors(launch.stacks[tile.stack], tile.matrix);
+  }
 };
+
+// Returns x, the same number in all threads of the warp. The reduction tells the compiler so, and keeps it in a register
+// of the warp; without it many more spill.
+__device__ __forceinline__ int same(int x) {
+  return static_cast<int>(__reduce_or_sync(0xffffffff, static_cast<unsigned>(x)));
+}
+__device__ __forceinline__ float same(float x) { return __int_as_float(same(__float_as_int(x))); }
 
 // In a sequence, clusters draw tickets, whose numbers are tile indices: a tile waits only for tiles with smaller numbers,
 // which clusters that are already running hold, so that some tile can always proceed. A thread of the first block
-// draws, and tells all others of both blocks.
+// draws, and sends the ticket to both blocks. No thread fences: that would wait for all of its writes to device memory.
 template <class Launch>
 struct Tickets {
   const Launch& launch;
@@ -185,47 +214,63 @@ struct Tickets {
   __device__ __forceinline__ int slot() const { return turn % kTickets; }
   __device__ __forceinline__ uint32_t parity() const { return turn / kTickets % 2; }
 
-  __device__ __forceinline__ void tell_all() {
-    Cursor cursor;
-    for (bool more = true; more; ++turn) {
-      hopper::barrier_wait<hopper::ClusterScope>(&shared.heard[slot()], parity() ^ 1);
-      const int index = atomicAdd(launch.ticket, 1);
-      more = index < launch.tiles;
-      const int4 tile = more ? find_tile(launch, cursor, index) : int4{-1, 0, 0, 0};
+  // Makes a slot ready for the next ticket. For one thread of each block.
+  __device__ __forceinline__ static void expect(Shared& shared, int slot) {
+    hopper::barrier_expect(&shared.told[slot], sizeof(Ticket));
+  }
+  __device__ __forceinline__ void send(const Ticket& ticket) const {
+    constexpr int kWords = sizeof(Ticket) / sizeof(int4);
+    int4 words[kWords];
+    memcpy(words, &ticket, sizeof(Ticket));
 #pragma unroll
-      for (uint32_t to = 0; to < 2; ++to) {
-        int* words = &shared.tickets[slot()].x;
-        hopper::store_at(words, to, tile.x);
-        hopper::store_at(words + 1, to, tile.y);
-        hopper::store_at(words + 2, to, tile.z);
-        hopper::store_at(words + 3, to, tile.w);
-        hopper::barrier_release_at(&shared.told[slot()], to);
+    for (uint32_t to = 0; to < 2; ++to) {
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+        int4* place = reinterpret_cast<int4*>(&shared.tickets[slot()]) + i;
+        hopper::send_at(place, &shared.told[slot()], to, words[i]);
       }
     }
   }
-  __device__ __forceinline__ int4 read() const {
-    hopper::barrier_wait<hopper::ClusterScope>(&shared.told[slot()], parity());
-    const auto* words = const_cast<const volatile int*>(&shared.tickets[slot()].x);
+  __device__ __forceinline__ void tell_all() {
+    Cursor cursor;
+    for (bool more = true; more; ++turn) {
+      hopper::barrier_wait(&shared.heard[slot()], parity() ^ 1);
+      const int index = atomicAdd(launch.ticket, 1);
+      more = index < launch.tiles;
+      const int4 tile = more ? find_tile(launch, cursor, index) : int4{-1, 0, 0, 0};
+      send({tile, more ? read_factors(launch.stacks[tile.x], tile.y) : Factors{}});
+    }
+  }
+
+  __device__ __forceinline__ int4 read_tile() const {
+    hopper::barrier_wait(&shared.told[slot()], parity());
+    const auto* words = const_cast<const volatile int*>(&shared.tickets[slot()].tile.x);
     return {words[0], words[1], words[2], words[3]};
   }
+  // This thread reads the slot no more.
+  __device__ __forceinline__ void leave_slot() { hopper::barrier_arrive_at(&shared.heard[slot()], 0); }
   __device__ __forceinline__ Tile as_tile(const int4& tile) const {
     return tile_of(tile.x, tile.y, tile.z, tile.w, tile.x >= 0 && launch.stacks[tile.x].symmetric, rank);
   }
   __device__ __forceinline__ Tile next_alone() {
-    const int4 tile = read();
-    hopper::barrier_release_at(&shared.heard[slot()], 0);
+    const int4 tile = read_tile();
+    expect(shared, slot());
+    leave_slot();
     ++turn;
     return as_tile(tile);
   }
-  // For all threads of a warp. The reduction tells the compiler that the numbers are the same for all of them, and keeps
-  // them in registers of the warp; without it many more spill.
-  __device__ __forceinline__ Tile next() {
-    const int4 tile = read();
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) hopper::barrier_release_at(&shared.heard[slot()], 0);
-    ++turn;
-    const auto same = [](int x) { return static_cast<int>(__reduce_or_sync(0xffffffff, static_cast<unsigned>(x))); };
+  // For all threads of a warp.
+  __device__ __forceinline__ Tile next() const {
+    const int4 tile = read_tile();
     return as_tile({same(tile.x), same(tile.y), same(tile.z), same(tile.w)});
+  }
+  __device__ __forceinline__ Factors factors(const Tile&) {
+    const auto& read = const_cast<const volatile Factors&>(shared.tickets[slot()].factors);
+    const Factors factors = {same(read.alpha), same(read.c1), same(read.diagonal)};
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) leave_slot();
+    ++turn;
+    return factors;
   }
 };
 constexpr int kListeners = 2 * (2 * kGroup / 32 + 1);  // of both blocks: the multiplying warps and the loading thread
@@ -366,37 +411,51 @@ __device__ __forceinline__ int chunk_of_rows(const Stack& stack, const Tile& til
   return shares_operand(stack, tile) ? kRows / 64 + (row0 - tile.column) / 64 : group;
 }
 
-// Computes the product of the next `depth` stages, the first `byte_stages` of them in bytes, for the first `strips` strips
-// and the rows in `chunk`. While the tensor cores work on a stage, it calls `meanwhile` for the parts of some other work,
-// spread evenly over the stages.
+// A warpgroup's share of a tile's product.
+struct Share {
+  int strips;       // the strips that its rows need
+  int depth;        // stages
+  int byte_stages;  // of these the first, in bytes
+  int chunk;        // of a stage, with its rows
+  bool A_down;
+};
+
+// Other work that a warpgroup does while the tensor cores compute: parts, spread evenly over the first `stages` stages.
+struct Aside {
+  int parts, stages;
+};
+
+// Computes the product of the next stages. While the tensor cores work on a stage, it calls `meanwhile` for parts of some
+// other work.
 template <Layouts Known, bool Bytes, class Meanwhile>
-__device__ __forceinline__ void multiply(float (&sums)[128], int strips, int depth, int byte_stages, int chunk,
-                                         bool A_down, Shared& shared, Ring& ring, int parts, Meanwhile&& meanwhile) {
+__device__ __forceinline__ void multiply(float (&sums)[128], const Share& share, Shared& shared, Ring& ring,
+                                         const Aside& aside, Meanwhile&& meanwhile) {
   const bool signals = threadIdx.x % kGroup == 0;
   int previous = 0, part = 0;
-  for (int d = 0; d < depth || part < parts; ++d) {
-    if (d < depth) {
+  for (int d = 0; d < share.depth || part < aside.parts; ++d) {
+    if (d < share.depth) {
       hopper::barrier_wait(&shared.full[ring.stage], ring.parity);
-      const uint64_t A = hopper::descriptor(shared_address(shared.stages[ring.stage][chunk]), kChunk);
+      const uint64_t A = hopper::descriptor(shared_address(shared.stages[ring.stage][share.chunk]), kChunk);
       const uint64_t B = hopper::descriptor(shared_address(shared.stages[ring.stage][kRows / 64]), kChunk);
-      if (Bytes && d == byte_stages) hopper::wgmma_wait<0>();  // different instructions must not overlap
-      switch (strips) {
+      if (Bytes && d == share.byte_stages) hopper::wgmma_wait<0>();  // different instructions must not overlap
+      const bool first = d == 0, in_bytes = d < share.byte_stages;
+      switch (share.strips) {
         case 1:
-          multiply_stage<64, Known, Bytes>(sums, A, B, d == 0, A_down, d < byte_stages);
+          multiply_stage<64, Known, Bytes>(sums, A, B, first, share.A_down, in_bytes);
           break;
         case 2:
-          multiply_stage<128, Known, Bytes>(sums, A, B, d == 0, A_down, d < byte_stages);
+          multiply_stage<128, Known, Bytes>(sums, A, B, first, share.A_down, in_bytes);
           break;
         case 3:
-          multiply_stage<192, Known, Bytes>(sums, A, B, d == 0, A_down, d < byte_stages);
+          multiply_stage<192, Known, Bytes>(sums, A, B, first, share.A_down, in_bytes);
           break;
         default:
-          multiply_stage<256, Known, Bytes>(sums, A, B, d == 0, A_down, d < byte_stages);
+          multiply_stage<256, Known, Bytes>(sums, A, B, first, share.A_down, in_bytes);
       }
     }
 #pragma unroll 1
-    for (; part < parts && part * depth < (d + 1) * parts; ++part) meanwhile(part);
-    if (d < depth) {
+    for (; part < aside.parts && part * aside.stages < (d + 1) * aside.parts; ++part) meanwhile(part);
+    if (d < share.depth) {
       hopper::wgmma_wait<1>();  // the stage before this one has been read
       if (signals && d > 0) release(shared, previous);
       previous = ring.stage;
@@ -404,7 +463,7 @@ __device__ __forceinline__ void multiply(float (&sums)[128], int strips, int dep
     }
   }
   hopper::wgmma_wait<0>();
-  if (signals && depth > 0) release(shared, previous);
+  if (signals && share.depth > 0) release(shared, previous);
 }
 
 }  // namespace

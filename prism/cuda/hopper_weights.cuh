@@ -154,10 +154,14 @@ __device__ __forceinline__ void update_tiles(const UpdateParameters& parameters,
     const bool more = tile.stack >= 0;  // after the last tile only weights remain to be updated
     const Stack& stack = launch.stacks[more ? tile.stack : 0];
     float sums[128];
-    multiply<Layouts::Update, /*Bytes=*/false>(
-        sums, kStrips, more ? stack.depths[0] + stack.depths[1] : 0, /*byte_stages=*/0, group, stack.A_down, shared,
-        ring, kPartsOfUpdate,
-        [&](int part) { update_part<T>(pairs, part, parameters, finished, factors, shared, group); });
+    const Share share = {.strips = kStrips,
+                         .depth = more ? stack.depths[0] + stack.depths[1] : 0,
+                         .byte_stages = 0,
+                         .chunk = group,
+                         .A_down = stack.A_down};
+    multiply<Layouts::Update, /*Bytes=*/false>(sums, share, shared, ring, {kPartsOfUpdate, share.depth}, [&](int part) {
+      update_part<T>(pairs, part, parameters, finished, factors, shared, group);
+    });
     if (!more) break;
     if (!applied) continue;
     const float alpha = kHeldUpdate * read_factors(stack, tile.matrix).alpha;

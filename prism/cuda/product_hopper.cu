@@ -44,6 +44,7 @@ __device__ __forceinline__ void run_block(const Parameters<Kind, Ordered>& param
     for (int i = 0; Ordered && i < kTickets; ++i) {
       hopper::barrier_init(&shared.told[i], 1);
       hopper::barrier_init(&shared.heard[i], kListeners);
+      Tickets<typename Parameters<Kind, Ordered>::Launch>::expect(shared, i);
     }
     hopper::barrier_init_visible();
   }
