@@ -53,7 +53,7 @@ struct Weights {
     const auto column_of = [&](int i) { return 8 * (i / 2) + mine.column; };
     const auto copy_of = [&](int i) { return W + offset(row0 + row_of(i), column0 + column_of(i)); };
     const auto inside = [&](int i) { return row0 + row_of(i) < rows && column0 + column_of(i) < columns; };
-    constexpr int kAhead = 4;  // copies read before the first is used; more would not fit the registers
+    constexpr int kAhead = 4;  // weights read before the first is written; more would not fit the registers
 #pragma unroll
     for (int first = 0; first < 8; first += kAhead) {
       Two<T> copies[kAhead];
@@ -63,14 +63,16 @@ struct Weights {
           if (inside(i)) copies[i - first] = {copy_of(i)[0], copy_of(i)[1]};
         }
       }
+      Two<S> w[kAhead];
+#pragma unroll
+      for (int i = first; i < first + kAhead; ++i) w[i - first] = two_at<S>(slice, row_of(i), column_of(i));
 #pragma unroll
       for (int i = first; i < first + kAhead; ++i) {
         const float2 two = unpacked(u[i]);
-        Two<S>& w = two_at<S>(slice, row_of(i), column_of(i));
-        float x = to_float(w.x), y = to_float(w.y);
+        float x = to_float(w[i - first].x), y = to_float(w[i - first].y);
         if constexpr (kMasters) x = current_master(x, copies[i - first].x), y = current_master(y, copies[i - first].y);
         x = updated(x, scale * two.x, factors), y = updated(y, scale * two.y, factors);
-        w = {from_float<S>(x), from_float<S>(y)};
+        two_at<S>(slice, row_of(i), column_of(i)) = {from_float<S>(x), from_float<S>(y)};
         if constexpr (kMasters) {
           if (inside(i)) copy_of(i)[0] = from_float<T>(x), copy_of(i)[1] = from_float<T>(y);
         }
@@ -99,8 +101,8 @@ struct Weights {
   }
 };
 
-// Updates the weights of a tile that waits in registers, in parts: the first part only requests the first slice of
-// weights; each of the others updates a slice and requests the next.
+// Updates the weights of a tile that waits in registers, in parts: each requests a slice of weights, if one is left, and
+// updates the one that the part before requested.
 constexpr int kPartsOfUpdate = kSlices + 1;
 template <class T>
 __device__ __forceinline__ void update_part(const Pairs& pairs, int part, const UpdateParameters& parameters,
@@ -110,32 +112,30 @@ __device__ __forceinline__ void update_part(const Pairs& pairs, int part, const 
   const CUtensorMap* map = &parameters.weights[stack.epilogue.first + tile.matrix];
   const Weights<T> weights(parameters.launch, stack, tile.matrix);
   const bool leads = threadIdx.x % kGroup == 0, mapped = weights.is_mapped();
-  const int slice = part - 1, column0 = tile.column0 + slice * kSlice;
-  if (slice >= 0) {
-    uint32_t u[8];
-    for_strip(slice / 2, [&](int s) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) u[i] = slice % 2 == 0 ? pairs[16 * s + i] : pairs[16 * s + 8 + i];
-    });
-    const float scale = stack.epilogue.scale / kHeldUpdate;
-    if (!mapped) return weights.update_directly(u, scale, factors, tile.row0, column0);
-    uint8_t* place = shared.strips[group][slice % 2];
-    hopper::barrier_wait(&shared.arrived[group][slice % 2], slice / 2 % 2);
-    weights.master != nullptr ? weights.template update_slice<float>(u, scale, factors, tile.row0, column0, place)
-                              : weights.template update_slice<T>(u, scale, factors, tile.row0, column0, place);
-    hopper::store_fence();
-    hopper::named_barrier(1 + group, kGroup);
-    if (leads) {
-      hopper::store_box(map, place, column0, tile.row0, 0);
-      hopper::store_commit();
-    }
-  }
   if (leads && mapped && part < kSlices) {
-    hopper::store_wait_read<1>();  // the previous slice has been stored
+    hopper::store_wait_read();  // the slice before the last has been stored, and leaves its place to this one
     uint64_t* arrived = &shared.arrived[group][part % 2];
     hopper::barrier_expect(arrived, kStrip * kSlice * (weights.master != nullptr ? 4 : sizeof(T)));
     hopper::load_box(map, shared.strips[group][part % 2], arrived, tile.column0 + part * kSlice, tile.row0, 0);
   }
+  if (part == 0) return;
+  const int slice = part - 1, column0 = tile.column0 + slice * kSlice;
+  uint32_t u[8];
+  for_strip(slice / 2, [&](int s) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) u[i] = slice % 2 == 0 ? pairs[16 * s + i] : pairs[16 * s + 8 + i];
+  });
+  const float scale = stack.epilogue.scale / kHeldUpdate;
+  if (!mapped) return weights.update_directly(u, scale, factors, tile.row0, column0);
+  uint8_t* place = shared.strips[group][slice % 2];
+  hopper::barrier_wait(&shared.arrived[group][slice % 2], slice / 2 % 2);
+  weights.master != nullptr ? weights.template update_slice<float>(u, scale, factors, tile.row0, column0, place)
+                            : weights.template update_slice<T>(u, scale, factors, tile.row0, column0, place);
+  hopper::store_fence();
+  hopper::named_barrier(1 + group, kGroup);
+  if (!leads) return;
+  hopper::store_box(map, place, column0, tile.row0, 0);
+  hopper::store_commit();
 }
 
 // Computes the tiles of an update. A tile waits in registers, as fp16; its weights are updated while the product of the
