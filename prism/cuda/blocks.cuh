@@ -1,11 +1,12 @@
 #pragma once
 
-// Helpers for the kernels of this folder and of prism/model: arrays of blocks, prefetches, and sums over lanes and
-// threads.
+// Helpers for the kernels of this folder and of prism/model: arrays of blocks, and sums over lanes and threads.
 
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+
+#include "prism/cuda/instructions.cuh"
 
 namespace prism::cuda {
 
@@ -20,20 +21,6 @@ __device__ int array_of_block(int arrays, int block, const FirstBlock& first_blo
     first_block(middle) <= block ? low = middle : high = middle - 1;
   }
   return low;
-}
-
-// Asks for the cache line at an address, so that a later read finds it in the L2 cache.
-__device__ inline void prefetch(const void* line) { asm volatile("prefetch.global.L2 [%0];" ::"l"(line)); }
-
-__device__ inline uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
-// Transposes a block of 8×8 halves, of which each lane has two.
-__device__ inline uint32_t transposed(uint32_t block) {
-  uint32_t result;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(block));
-  return result;
 }
 
 // The sum over a warp, in every lane.

@@ -2,16 +2,22 @@
 
 // The instructions of compute capability 9.0a that CUDA C++ has no names for: barriers that count bytes, the tensor
 // copy engine (TMA) and the warpgroup's matrix product (wgmma). PTX ISA 8.0, sections "mbarrier",
-// "cp.async.bulk.tensor" and "wgmma".
+// "cp.async.bulk.tensor" and "wgmma". The tests have another version of this file, for CPUs.
 
 #include <cuda.h>
 #include <cuda_fp16.h>
 
 #include <cstdint>
 
-#include "prism/cuda/blocks.cuh"
+#include "prism/cuda/instructions.cuh"
 
 namespace prism::cuda::hopper {
+
+// The dynamic shared memory of a block, with the alignment of the swizzle's pattern.
+__device__ inline uint8_t* shared_memory() {
+  extern __shared__ __align__(1024) uint8_t memory[];
+  return memory;
+}
 
 __device__ inline void barrier_init(uint64_t* barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals));

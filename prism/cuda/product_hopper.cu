@@ -33,8 +33,7 @@ __device__ bool has_work(const Launch& launch) {
 template <Layouts Known, Result Kind, class T, bool Ordered, bool Bytes>
 __device__ __forceinline__ void run_block(const Parameters<Kind, Ordered>& parameters) {
   const auto& launch = parameters.launch;
-  extern __shared__ __align__(1024) uint8_t memory[];  // the alignment of the swizzle's pattern
-  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  Shared& shared = *reinterpret_cast<Shared*>(hopper::shared_memory());
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       hopper::barrier_init(&shared.full[i], 1);
