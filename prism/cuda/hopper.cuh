@@ -157,11 +157,8 @@ __device__ inline void store_box(const CUtensorMap* map, const void* source, int
                : "memory");
 }
 __device__ inline void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-// Waits until the sources of all but the last `Pending` groups may be overwritten.
-template <int Pending = 0>
-__device__ inline void store_wait_read() {
-  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory");
-}
+// Waits until the sources of all groups may be overwritten.
+__device__ inline void store_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 __device__ inline void store_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 // Makes a thread's writes to shared memory visible to the copy engine.
 __device__ inline void store_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }

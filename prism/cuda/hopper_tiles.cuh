@@ -203,7 +203,7 @@ __device__ __forceinline__ float same(float x) { return __int_as_float(same(__fl
 
 // In a sequence, clusters draw tickets, whose numbers are tile indices: a tile waits only for tiles with smaller numbers,
 // which clusters that are already running hold, so that some tile can always proceed. A thread of the first block
-// draws, and sends the ticket to both blocks. No thread fences: that would wait for all of its writes to device memory.
+// draws, and sends the ticket to both blocks. None of this takes a fence, which would wait for all writes to device memory.
 template <class Launch>
 struct Tickets {
   const Launch& launch;

@@ -83,6 +83,13 @@ void multiply(const Block& block, const GroupProduct& product) {
   }
 }
 
+// Waits until all committed stores have come so far.
+void wait_for_stores(bool Store::*progress) {
+  emulator::Thread& thread = current();
+  const auto is_done = [&](const auto& store) { return (*store).*progress; };
+  while (!std::all_of(thread.stores.begin(), thread.stores.end(), is_done)) thread.of_stores.sleep();
+}
+
 // Lane 8i + r of a warp has the address of row r of block i. Lane 4r + j has columns 2j and 2j + 1 of row r in word i of
 // its words, or, transposed, rows 2j and 2j + 1 of column r.
 void store_blocks(uint32_t address, const std::array<uint32_t, 4>& words, bool transposes) {
@@ -146,18 +153,15 @@ void store_box(const CUtensorMap* map, const void* source, int x, int y, int z) 
     });
   });
 }
-void store_commit() { current().stores.push_back(std::exchange(current().open_stores, {})); }
-void wait_for_stores(int pending, bool only_read) {
-  auto& groups = current().stores;
-  const auto is_done = [&] {
-    return std::all_of(
-        groups.begin(), groups.end() - std::min<int64_t>(pending, std::ssize(groups)), [&](const auto& group) {
-          return std::all_of(group.begin(), group.end(),
-                             [&](const auto& store) { return only_read ? store->was_read : store->was_written; });
-        });
-  };
-  while (!is_done()) current().of_stores.sleep();
-  if (!only_read) groups.clear();
+void store_commit() {
+  auto& open = current().open_stores;
+  current().stores.insert(current().stores.end(), open.begin(), open.end());
+  open.clear();
+}
+void store_wait_read() { wait_for_stores(&Store::was_read); }
+void store_wait() {
+  wait_for_stores(&Store::was_written);
+  current().stores.clear();
 }
 
 void copy_piece(uint32_t destination, const void* source, int bytes) {

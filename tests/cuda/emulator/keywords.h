@@ -67,13 +67,6 @@ inline uint32_t permuted_bytes(uint32_t a, uint32_t b, uint32_t selector) {
   return result;
 }
 
-inline int added(int* counter, int x) {
-  yield();
-  const int old = *counter;
-  *counter += x;
-  return old;
-}
-
 }  // namespace prism::cuda::emulator
 
 inline void __syncwarp() { prism::cuda::emulator::current().warp().meeting.meet(prism::cuda::emulator::kWarp); }
@@ -94,15 +87,17 @@ T __shfl_xor_sync(unsigned /*all*/, T mine, int mask) {
 inline int __any_sync(unsigned /*all*/, bool mine) {
   return prism::cuda::emulator::current().warp().meeting.meet(prism::cuda::emulator::kWarp, mine);
 }
-// All uses give the same x in all lanes.
-inline unsigned __reduce_or_sync(unsigned /*all*/, unsigned x) { return prism::cuda::emulator::exchanged(x, 0); }
+inline unsigned __reduce_or_sync(unsigned all, unsigned x) {
+  for (int mask = 1; mask < prism::cuda::emulator::kWarp; mask *= 2) x |= __shfl_xor_sync(all, x, mask);
+  return x;
+}
 // All threads of the product kernels.
 inline int __syncthreads_or(int mine) {
   constexpr int kThreads = 3 * prism::cuda::emulator::kGroup;
   return prism::cuda::emulator::current().block->named[0].meet(kThreads, mine != 0);
 }
 
-#define atomicAdd(counter, x) ::prism::cuda::emulator::added(counter, x)
+#define atomicAdd(counter, x) ::prism::cuda::emulator::add(counter, x)
 #define __nanosleep(nanoseconds) ::prism::cuda::emulator::poll()
 #define __byte_perm(a, b, selector) ::prism::cuda::emulator::permuted_bytes(a, b, selector)
 #define __float_as_int(x) ::prism::cuda::emulator::bits<int>(x)

@@ -121,6 +121,11 @@ void poll() {
   suspend();
 }
 
+int add(int* counter, int x) {
+  yield();
+  return std::exchange(*counter, *counter + x);
+}
+
 void fail(const char* what) {
   fprintf(stderr, "emulator: %s\n", what);
   abort();

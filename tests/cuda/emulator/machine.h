@@ -111,8 +111,7 @@ struct Block {
 struct Thread {
   Index index, block_index;
   Block* block = nullptr;
-  std::vector<std::shared_ptr<Store>> open_stores;
-  std::deque<std::vector<std::shared_ptr<Store>>> stores;  // in groups
+  std::vector<std::shared_ptr<Store>> open_stores, stores;  // the latter committed
   Sleepers of_stores;
   std::vector<std::function<void()>> copies;  // of cp.async
   ucontext_t start{};
@@ -130,6 +129,7 @@ unsigned random_number();
 void yield();                              // now and then lets others run
 void poll();                               // lets others run before it looks again
 void later(std::function<void()> action);  // at a random time
+int add(int* counter, int x);              // returns the old value
 [[noreturn]] void fail(const char* what);
 
 // The offset of an address in the shared memory of the current block.

@@ -46,10 +46,7 @@ inline int read_counter(const int* counter) {
   yield();
   return *counter;
 }
-inline int add_and_read(int* counter) {
-  yield();
-  return (*counter)++;
-}
+inline int add_and_read(int* counter) { return emulator::add(counter, 1); }
 inline void add_to_counter(int* counter) { add_and_read(counter); }
 inline void fence_copies() {}
 
@@ -57,12 +54,8 @@ void load_box(const CUtensorMap* map, void* destination, uint64_t* barrier, int 
 void load_box_for_both(const CUtensorMap* map, void* destination, uint64_t* barrier, int x, int y, int z);
 void store_box(const CUtensorMap* map, const void* source, int x, int y, int z);
 void store_commit();
-void wait_for_stores(int pending, bool only_read);
-template <int Pending = 0>
-void store_wait_read() {
-  wait_for_stores(Pending, /*only_read=*/true);
-}
-inline void store_wait() { wait_for_stores(0, /*only_read=*/false); }
+void store_wait_read();
+void store_wait();
 inline void store_fence() {}
 
 inline void wait_for_previous() {}
