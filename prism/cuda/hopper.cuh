@@ -28,6 +28,9 @@ __device__ inline void barrier_expect(uint64_t* barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                : "memory");
 }
+__device__ inline void barrier_arrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
 // Waits until the barrier has left the phase of this parity. Everything that the arrivals released is then visible.
 __device__ inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
   asm volatile(
@@ -192,13 +195,6 @@ __device__ inline uint64_t descriptor(uint32_t address, int chunk) {
   constexpr uint64_t kEightRows = uint64_t{1024 >> 4} << 32;
   return kSwizzle128 | kEightRows | static_cast<uint64_t>(chunk >> 4) << 16 | (address & 0x3FFFF) >> 4;
 }
-
-// Starts an asynchronous copy of 16 bytes to shared memory, of which only the first `bytes` are read and the others are
-// zero. copy_wait waits for all copies of this thread.
-__device__ inline void copy_piece(uint32_t destination, const void* source, int bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(destination), "l"(source), "r"(bytes) : "memory");
-}
-__device__ inline void copy_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // Copy four 8×8 blocks of 16-bit elements between the registers of a warp and rows of 16 bytes in shared memory, plain
 // or transposed.

@@ -48,31 +48,36 @@ __device__ __forceinline__ uint32_t transposed_address(const void* strip, int j)
 //   Within  on the diagonal: the part left of the diagonal is mirrored to its right
 enum class Mirror { None, Beside, Within };
 
+__device__ __forceinline__ Mirror mirror_of(const Stack& stack, int row0, int column0) {
+  return !stack.symmetric ? Mirror::None : row0 == column0 ? Mirror::Within : Mirror::Beside;
+}
+
 // Stores a strip into the first of two buffers.
-__device__ __forceinline__ void store_strip(const uint32_t (&v)[16], Mirror mirror, uint8_t (*strips)[kChunk]) {
+template <Mirror kMirror>
+__device__ __forceinline__ void store_strip(const uint32_t (&v)[16], uint8_t (*strips)[kChunk]) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x % kGroup / 32;
 #pragma unroll
   for (int j = 0; j < 8; j += 2) {  // two columns of 8×8 blocks, from column 8j on
     uint32_t b[4] = {v[2 * j], v[2 * j + 1], v[2 * j + 2], v[2 * j + 3]};
-    if (mirror != Mirror::Within) {
+    if constexpr (kMirror != Mirror::Within) {
       hopper::store_blocks(block_address(strips[0], j), b[0], b[1], b[2], b[3]);
-      if (mirror == Mirror::Beside)
+      if constexpr (kMirror == Mirror::Beside)
         hopper::store_blocks_transposed(transposed_address(strips[1], j), b[0], b[1], b[2], b[3]);
-      continue;
-    }
-    // Blocks left of the diagonal go to both buffers, those right of it are set aside, and those on it are mirrored
-    // here.
-    const int right = lane % 4 * 2 - lane / 4;  // columns from the diagonal of a block to the first of the two values
-    const int row = warp * 2 + lane / 8 % 2, column = lane / 16;
+    } else {
+      // Blocks left of the diagonal go to both buffers, those right of it are set aside, and those on it are mirrored
+      // here.
+      const int right = lane % 4 * 2 - lane / 4;  // columns from the diagonal of a block to the first of the two values
+      const int row = warp * 2 + lane / 8 % 2, column = lane / 16;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (j + i / 2 != warp * 2 + i % 2) continue;
-      const uint32_t mirrored = transposed(b[i]);
-      if (right > 0) b[i] = mirrored;
-      if (right == 0) b[i] = __byte_perm(b[i], mirrored, 0x7610);
+      for (int i = 0; i < 4; ++i) {
+        if (j + i / 2 != warp * 2 + i % 2) continue;
+        const uint32_t mirrored = transposed(b[i]);
+        if (right > 0) b[i] = mirrored;
+        if (right == 0) b[i] = __byte_perm(b[i], mirrored, 0x7610);
+      }
+      hopper::store_blocks(block_address(strips[j + column <= row ? 0 : 1], j), b[0], b[1], b[2], b[3]);
+      hopper::store_blocks_transposed(transposed_address(strips[j + column < row ? 0 : 1], j), b[0], b[1], b[2], b[3]);
     }
-    hopper::store_blocks(block_address(strips[j + column <= row ? 0 : 1], j), b[0], b[1], b[2], b[3]);
-    hopper::store_blocks_transposed(transposed_address(strips[j + column < row ? 0 : 1], j), b[0], b[1], b[2], b[3]);
   }
 }
 
@@ -151,103 +156,89 @@ __device__ __forceinline__ void for_strip(int strip, Function&& function) {
   }
 }
 
-// Writes a strip that `store` brings to shared memory: store(mirror) for the copies at `strip` and `mirrored`.
-template <class Store>
-__device__ __forceinline__ void write_stored(const CUtensorMap* map, const Stack& stack, int matrix, int row0,
-                                             int column0, const uint8_t* strip, const uint8_t* mirrored, int group,
-                                             Store&& store) {
-  const Mirror mirror = !stack.symmetric ? Mirror::None : row0 == column0 ? Mirror::Within : Mirror::Beside;
-  const bool leads = threadIdx.x % kGroup == 0;
-  if (leads) hopper::store_wait_read();
-  hopper::named_barrier(1 + group, kGroup);
-  store(mirror);
+// The strips in shared memory that a warpgroup borrows from its porter (hopper_porter.cuh).
+struct Strips {
+  uint8_t (*data)[kChunk];
+  uint64_t *lent, *returned;
+  uint32_t turn = 0;
+
+  __device__ __forceinline__ Strips(Shared& shared, int group)
+      : data(shared.strips[group]), lent(&shared.lent[group]), returned(&shared.returned[group]) {}
+  __device__ __forceinline__ void take() const { hopper::barrier_wait(lent, turn % 2); }
+  __device__ __forceinline__ void give_back() {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) hopper::barrier_arrive(returned);
+    ++turn;
+  }
+};
+
+// Hands a strip to the porter.
+__device__ __forceinline__ void write_strip(const uint32_t (&v)[16], Mirror mirror, Strips& strips) {
+  strips.take();
+  switch (mirror) {
+    case Mirror::None:
+      store_strip<Mirror::None>(v, strips.data);
+      break;
+    case Mirror::Beside:
+      store_strip<Mirror::Beside>(v, strips.data);
+      break;
+    case Mirror::Within:
+      store_strip<Mirror::Within>(v, strips.data);
+  }
   hopper::store_fence();
-  hopper::named_barrier(1 + group, kGroup);
-  if (!leads) return;
-  hopper::store_box(map, strip, column0, row0, matrix);
-  if (mirror == Mirror::Beside) hopper::store_box(map, mirrored, row0, column0, matrix);
-  hopper::store_commit();
+  strips.give_back();
 }
-
-__device__ __forceinline__ void write_strip(const uint32_t (&v)[16], const CUtensorMap* map, const Stack& stack,
-                                            int matrix, int row0, int column0, uint8_t (*strips)[kChunk], int group) {
-  write_stored(map, stack, matrix, row0, column0, strips[0], strips[1], group,
-               [&](Mirror mirror) { store_strip(v, mirror, strips); });
-}
-
-__device__ __forceinline__ void write_bytes(const StripOfBytes& bytes, const CUtensorMap* map, const Stack& stack,
-                                            int matrix, int row0, int column0, uint8_t (*strips)[kChunk], int group) {
-  write_stored(map, stack, matrix, row0, column0, strips[0], strips[0] + kBytesOfStrip, group,
-               [&](Mirror mirror) { store_bytes(bytes, mirror, strips[0]); });
+__device__ __forceinline__ void write_bytes(const StripOfBytes& bytes, Mirror mirror, Strips& strips) {
+  strips.take();
+  store_bytes(bytes, mirror, strips.data[0]);
+  hopper::store_fence();
+  strips.give_back();
 }
 
 // Writes a strip of a finished part, and its copy in bytes if there is one.
 template <bool Bytes, class Launch>
 __device__ __forceinline__ void write_pairs(const Pairs& pairs, int strip, const Launch& launch, const Part& part,
-                                            uint8_t (*strips)[kChunk], int group) {
+                                            Strips& strips) {
   if (part.stack < 0) return;
   const Stack& stack = launch.stacks[part.stack];
   const int column0 = part.column0 + strip * kStrip;
-  if (stack.epilogue.high == nullptr || !is_needed(stack, part.row0, column0)) return;
+  if (stack.epilogue.high == nullptr) return;
+  if (!is_needed(stack, part.row0, column0)) {
+    if (strip == 0) strips.take(), strips.give_back();  // the porter signals a tile only when it has been computed
+    return;
+  }
+  const Mirror mirror = mirror_of(stack, part.row0, column0);
   uint32_t v[16];
   for_strip(strip, [&](int s) {
 #pragma unroll
     for (int i = 0; i < 16; ++i) v[i] = pairs[16 * s + i];
   });
-  write_strip(v, &launch.maps[stack.high], stack, part.matrix, part.row0, column0, strips, group);
+  write_strip(v, mirror, strips);
   if (Bytes && stack.epilogue.bytes != nullptr) {
     StripOfBytes bytes;
     for_strip(strip, [&](int s) { convert(&pairs[16 * s], 1 / kLowInBytes, bytes); });
-    write_bytes(bytes, &launch.maps[stack.bytes], stack, part.matrix, part.row0, column0, strips, group);
+    write_bytes(bytes, mirror, strips);
   }
 }
 
-// Starts to copy a strip of C1. It is zero outside the matrix, where addresses are clamped to the last row and column.
-__device__ __forceinline__ void fetch_C1(const Stack& stack, int matrix, int row0, int column0, const void* strip) {
-  const Epilogue& e = stack.epilogue;
-  const int thread = threadIdx.x % kGroup;
-  const int column = column0 + thread % 8 * 8, inside = min(max(stack.columns - column, 0), 8);
-  const __half* source = e.C1 + matrix * e.stride + min(column, e.pitch - 8);
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int row = thread / 8 + 16 * i;
-    hopper::copy_piece(shared_address(strip) + piece(row, thread % 8),
-                       source + static_cast<int64_t>(min(row0 + row, stack.rows - 1)) * e.pitch,
-                       row0 + row < stack.rows ? inside * static_cast<int>(sizeof(__half)) : 0);
-  }
-}
-
-__device__ __forceinline__ void take_C1(Pairs& pairs, int strip, const void* from) {
-  const uint32_t address[4] = {block_address(from, 0), block_address(from, 2), block_address(from, 4),
-                               block_address(from, 6)};
-  for_strip(strip, [&](int s) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      uint32_t* p = &pairs[16 * s + 4 * i];
-      hopper::load_blocks(address[i], p[0], p[1], p[2], p[3]);
-    }
-  });
-}
-
-// C1 is loaded in three parts: request two strips; take them and request the other two; take those.
-constexpr int kPartsOfC1 = 3;
-__device__ __forceinline__ void bring_C1(Pairs& pairs, int part, const Stack& stack, int matrix, int row0, int column0,
-                                         uint8_t (*strips)[kChunk], int group) {
-  if (part > 0) hopper::copy_wait();
-  if (part == 0 && threadIdx.x % kGroup == 0) hopper::store_wait_read();
-  hopper::named_barrier(1 + group, kGroup);
-  if (part > 0) {
+// Takes two strips of C1 that the porter has brought.
+constexpr int kPartsOfC1 = kStrips / 2;
+__device__ __forceinline__ void take_C1(Pairs& pairs, int part, Strips& strips) {
+  strips.take();
 #pragma unroll 1
-    for (int i = 0; i < 2; ++i) take_C1(pairs, 2 * (part - 1) + i, strips[i]);
-    if (part == 1) hopper::named_barrier(1 + group, kGroup);
+  for (int k = 0; k < 2; ++k) {
+    const void* from = strips.data[k];
+    const uint32_t address[4] = {block_address(from, 0), block_address(from, 2), block_address(from, 4),
+                                 block_address(from, 6)};
+    for_strip(2 * part + k, [&](int s) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        uint32_t* p = &pairs[16 * s + 4 * i];
+        hopper::load_blocks(address[i], p[0], p[1], p[2], p[3]);
+      }
+    });
   }
-  if (part < 2) {
-#pragma unroll 1
-    for (int i = 0; i < 2; ++i) {
-      const int strip0 = column0 + (2 * part + i) * kStrip;
-      if (is_needed(stack, row0, strip0)) fetch_C1(stack, matrix, row0, strip0, strips[i]);
-    }
-  }
+  strips.give_back();
 }
 
 // Asks for a strip of C, an averaged covariance, which is in no cache before. Each thread asks for half a row.
@@ -401,10 +392,9 @@ __device__ __forceinline__ float finish_sums(float (&sums)[128], Pairs& pairs, c
 }
 
 // Writes the low halves of a finished tile: what its fp16 values leave out.
-template <bool Bytes, class Launch>
-__device__ __forceinline__ void write_lows(const float (&sums)[128], const Pairs& pairs, const Launch& launch,
-                                           const Stack& stack, int matrix, int row0, int column0,
-                                           uint8_t (*strips)[kChunk], int group) {
+template <bool Bytes>
+__device__ __forceinline__ void write_lows(const float (&sums)[128], const Pairs& pairs, const Stack& stack, int row0,
+                                           int column0, Strips& strips) {
 #pragma unroll 1
   for (int strip = 0; strip < kStrips; ++strip, column0 += kStrip) {
     if (!is_needed(stack, row0, column0)) break;
@@ -417,35 +407,27 @@ __device__ __forceinline__ void write_lows(const float (&sums)[128], const Pairs
                       hopper::subtract_here(sums[32 * s + 2 * i + 1], high.y));
       }
     });
-    const CUtensorMap* map = &launch.maps[stack.low];
+    const Mirror mirror = mirror_of(stack, row0, column0);
     if (Bytes && stack.epilogue.low_in_bytes) {
       StripOfBytes bytes;
       convert(v, kLowInBytes, bytes);
-      write_bytes(bytes, map, stack, matrix, row0, column0, strips, group);
+      write_bytes(bytes, mirror, strips);
     } else {
-      write_strip(v, map, stack, matrix, row0, column0, strips, group);
+      write_strip(v, mirror, strips);
     }
   }
 }
 
-// Signals that this warpgroup's part of a tile is written, and that nothing more is read for it.
-__device__ __forceinline__ void signal_progress(const Stack& stack, int matrix) {
-  if (threadIdx.x % kGroup != 0) return;
-  hopper::store_wait();
-  hopper::fence_copies();
-  hopper::add_to_counter(stack.progress + matrix);
-}
-
 // Computes and finishes the tiles of fp16 results. While the product of the next tile is computed, the finished tile is
-// written and C1 is loaded for the next. In a sequence, it is written at once if the next tile is not ready: that tile
-// may wait for this one.
+// handed to the porter, and C1 is taken for the next. In a sequence, it is handed over at once if the next tile is not
+// ready: that tile may wait for this one.
 template <Layouts Known, Result Kind, bool Ordered, bool Bytes, class Launch>
 __device__ __forceinline__ void multiply_tiles(const Launch& launch, Shared& shared, int group, int rank) {
   constexpr bool kNorms = Known == Layouts::Same;
   Ring ring;
   Pairs pairs;
   Part finished;
-  auto* strips = shared.strips[group];
+  Strips strips(shared, group);
   Agenda<Ordered, Launch> agenda{launch, shared, rank};
   for (Tile tile = agenda.next();;) {
     const bool more = tile.stack >= 0;  // after the last tile only writes remain
@@ -461,27 +443,22 @@ __device__ __forceinline__ void multiply_tiles(const Launch& launch, Shared& sha
         goes = __any_sync(0xffffffff, hopper::any_at_barrier(1 + group, kGroup, ready));
       }
     }
-    const bool adds = goes && stack.epilogue.C1 != nullptr;
-    constexpr int kFirstOfC1 = kStrips, kSignal = kStrips + 1;  // in a sequence, writes have a stage to arrive
     float sums[128];
     const Share share = {.strips = needed_strips(stack, tile, row0),
                          .depth = goes ? stack.depths[0] + stack.depths[1] : 0,
                          .byte_stages = stack.first_in_bytes ? stack.depths[0] : 0,
                          .chunk = chunk_of_rows(stack, tile, row0, group),
                          .A_down = stack.A_down};
-    const int parts = kStrips + (Ordered ? 2 : 0) + (adds ? kPartsOfC1 - (Ordered ? 1 : 0) : 0);
+    const int parts = kStrips + (goes && stack.epilogue.C1 != nullptr ? kPartsOfC1 : 0);
     // In a sequence other tiles may wait for the finished one, so it is written early.
     const Aside aside = {parts, Ordered ? min(share.depth, parts) : share.depth};
     multiply<Known, Ordered && Bytes>(sums, share, shared, ring, aside, [&](int part) {
       if (part < kStrips) {
         if (Kind == Result::Float32 && goes)
           prefetch_float32(launch, stack, tile.matrix, row0, tile.column + part * kStrip);
-        write_pairs<Ordered && Bytes>(pairs, part, launch, finished, strips, group);
-      } else if (Ordered && part == kSignal) {
-        if (finished.stack >= 0) signal_progress(launch.stacks[finished.stack], finished.matrix);
-      } else if (adds) {
-        const int of_C1 = part - kFirstOfC1 - (Ordered && part > kSignal ? 1 : 0);
-        bring_C1(pairs, of_C1, stack, tile.matrix, row0, tile.column, strips, group);
+        write_pairs<Ordered && Bytes>(pairs, part, launch, finished, strips);
+      } else {
+        take_C1(pairs, part - kStrips, strips);
       }
     });
     if (!more) break;
@@ -490,13 +467,11 @@ __device__ __forceinline__ void multiply_tiles(const Launch& launch, Shared& sha
     const bool norms = kNorms && stack.epilogue.norms.squares != nullptr;
     const float squares =
         finish_sums<Kind>(sums, pairs, agenda.factors(tile), launch, stack, tile.matrix, row0, tile.column, norms);
-    if (stack.epilogue.low != nullptr)
-      write_lows<Bytes>(sums, pairs, launch, stack, tile.matrix, row0, tile.column, strips, group);
+    if (stack.epilogue.low != nullptr) write_lows<Bytes>(sums, pairs, stack, row0, tile.column, strips);
     if (norms) add_squares(squares, stack, tile, row0, shared, group);
     finished = {tile.stack, tile.matrix, row0, tile.column};
     tile = agenda.next();
   }
-  if (threadIdx.x % kGroup == 0) hopper::store_wait();
 }
 
 }  // namespace

@@ -38,7 +38,8 @@ struct Shared {
   uint8_t stages[kStages][kChunks][kChunk];
   uint8_t strips[2][2][kChunk];  // of each warpgroup: a strip and its transpose, two strips of C1 or slices of weights
   uint64_t full[kStages], empty[kStages];
-  uint64_t arrived[2][2];  // slices of weights
+  uint64_t lent[2], returned[2];  // strips
+  uint64_t arrived[2][2];         // slices of weights
   uint64_t told[kTickets], heard[kTickets];
   Ticket tickets[kTickets];
   float squares[2][kGroup / 32];
@@ -52,7 +53,7 @@ enum class Layouts { Along, Same, Update };
 
 struct Stack {
   uint8_t A[2], B[2];  // maps
-  uint8_t high, low, bytes;
+  uint8_t high, low, bytes, C1;
   bool first_in_bytes;  // the first term
   bool A_down;
   bool symmetric;
@@ -94,9 +95,11 @@ __host__ __device__ inline bool can_be_mapped(const void* data, int columns, int
 // The kind of result: fp16 matrices; fp16 matrices with a float32 matrix added or written; weights.
 enum class Result { Halves, Float32, Weights };
 
+constexpr int kMostMaps = 8;  // of one product: two for each of two terms, and those of the epilogue
+
 template <Result, bool Ordered>
 struct Parameters {
-  using Launch = LaunchOf<kMaxProducts, 6 * kMaxProducts>;
+  using Launch = LaunchOf<kMaxProducts, kMostMaps * kMaxProducts>;
   Launch launch;
 };
 template <>
@@ -173,7 +176,7 @@ __device__ __forceinline__ Factors read_factors(const Stack& stack, int matrix) 
 }
 
 // The tiles of a block, one after the other: round after round. For each tile, the threads that finish it call `next`,
-// then `factors`; the thread that loads it calls `next_alone`.
+// then `factors`. The thread that loads it calls next_alone(true), and those that store it call next_alone(false).
 template <class Launch>
 struct Rounds {
   const Launch& launch;
@@ -188,7 +191,7 @@ struct Rounds {
     const int4 tile = find_tile(launch, cursor, index);
     return tile_of(tile.x, tile.y, tile.z, tile.w, launch.stacks[tile.x].symmetric, rank);
   }
-  __device__ __forceinline__ Tile next_alone() { return next(); }
+  __device__ __forceinline__ Tile next_alone(bool /*loads*/) { return next(); }
   __device__ __forceinline__ Factors factors(const Tile& tile) const {
     return read_factors(launch.stacks[tile.stack], tile.matrix);
   }
@@ -252,9 +255,9 @@ struct Tickets {
   __device__ __forceinline__ Tile as_tile(const int4& tile) const {
     return tile_of(tile.x, tile.y, tile.z, tile.w, tile.x >= 0 && launch.stacks[tile.x].symmetric, rank);
   }
-  __device__ __forceinline__ Tile next_alone() {
+  __device__ __forceinline__ Tile next_alone(bool loads) {
     const int4 tile = read_tile();
-    expect(shared, slot());
+    if (loads) expect(shared, slot());
     leave_slot();
     ++turn;
     return as_tile(tile);
@@ -273,7 +276,8 @@ struct Tickets {
     return factors;
   }
 };
-constexpr int kListeners = 2 * (2 * kGroup / 32 + 1);  // of both blocks: the multiplying warps and the loading thread
+// Of both blocks: the warps that multiply, the thread that loads and the two that store.
+constexpr int kListeners = 2 * (2 * kGroup / 32 + 3);
 
 template <bool Ordered, class Launch>
 using Agenda = std::conditional_t<Ordered, Tickets<Launch>, Rounds<Launch>>;
@@ -365,7 +369,7 @@ template <Layouts Known, bool Ordered, bool Bytes, class Launch>
 __device__ __forceinline__ void load_tiles(const Launch& launch, Shared& shared, int rank) {
   Ring ring;
   Agenda<Ordered, Launch> agenda{launch, shared, rank};
-  for (Tile tile = agenda.next_alone(); tile.stack >= 0; tile = agenda.next_alone()) {
+  for (Tile tile = agenda.next_alone(true); tile.stack >= 0; tile = agenda.next_alone(true)) {
     if constexpr (Ordered) {
       while (!is_ready(launch.stacks[tile.stack], tile.matrix)) __nanosleep(20);
       hopper::fence_copies();

@@ -1,8 +1,8 @@
 // Products for compute capability 9.0. Clusters of two blocks stay on the multiprocessors and take tiles of 256×256 in
 // turn, 128 rows for each block. In each block, one thread copies operands into a ring of shared-memory stages, ahead
 // of the computation and into the next tile; the columns' operand is loaded once for both blocks. Two warpgroups
-// multiply, 64 rows each. They keep their results in registers, as fp16, and write them while the tensor cores work on
-// the next tile.
+// multiply, 64 rows each. They keep their results in registers, as fp16. While the tensor cores work on the next tile,
+// they pass them through shared memory to two threads that store them.
 
 #include <algorithm>
 #include <array>
@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "prism/cuda/hopper_porter.cuh"
 #include "prism/cuda/hopper_weights.cuh"
 
 namespace prism::cuda {
@@ -39,6 +40,10 @@ __device__ __forceinline__ void run_block(const Parameters<Kind, Ordered>& param
       hopper::barrier_init(&shared.full[i], 1);
       hopper::barrier_init(&shared.empty[i], 4);  // the multiplying warpgroups of both blocks
     }
+    for (int i = 0; i < 2; ++i) {
+      hopper::barrier_init(&shared.lent[i], 1);
+      hopper::barrier_init(&shared.returned[i], kGroup / 32);
+    }
     for (int i = 0; i < 4; ++i) hopper::barrier_init(&shared.arrived[i / 2][i % 2], 1);
     for (int i = 0; Ordered && i < kTickets; ++i) {
       hopper::barrier_init(&shared.told[i], 1);
@@ -65,6 +70,10 @@ __device__ __forceinline__ void run_block(const Parameters<Kind, Ordered>& param
     if constexpr (Ordered) {
       if (threadIdx.x == 32 && rank == 0)
         Tickets<typename Parameters<Kind, Ordered>::Launch>{launch, shared, rank}.tell_all();
+    }
+    if constexpr (Kind != Result::Weights) {
+      const int porter = static_cast<int>(threadIdx.x) / 32 - 2;
+      if (porter >= 0 && threadIdx.x % 32 == 0) carry_strips<Ordered, Bytes>(launch, shared, porter, rank);
     }
   } else {
     hopper::more_registers<240>();
@@ -140,7 +149,7 @@ class Builder {
   explicit Builder(EncodeTensorMap encode) : encode_(encode) {}
 
   // Returns true if another product certainly fits.
-  bool has_room() const { return launch.stack_count < Launch::kStacks && map_count_ + 6 <= Launch::kMaps; }
+  bool has_room() const { return launch.stack_count < Launch::kStacks && map_count_ + kMostMaps <= Launch::kMaps; }
 
   cudaError_t add(const Product& product, int needed) {
     Stack& stack = launch.stacks[launch.stack_count];
@@ -250,6 +259,7 @@ class Builder {
       return map({data, e.pitch, e.stride}, product.rows, product.columns, false, kStrip);
     };
     if (e.high != nullptr) stack.high = strips(e.high);
+    if (e.C1 != nullptr) stack.C1 = strips(e.C1);
     const auto bytes = [&](const __half* data) {
       return map_bytes({data, e.pitch, e.stride}, product.rows, product.columns, kStrip, kStrip);
     };

@@ -16,7 +16,6 @@ using emulator::GroupProduct;
 using emulator::kGroup;
 using emulator::kWarp;
 using emulator::later;
-using emulator::random_number;
 using emulator::Store;
 using emulator::swizzled;
 using emulator::TensorMap;
@@ -162,17 +161,6 @@ void store_wait_read() { wait_for_stores(&Store::was_read); }
 void store_wait() {
   wait_for_stores(&Store::was_written);
   current().stores.clear();
-}
-
-void copy_piece(uint32_t destination, const void* source, int bytes) {
-  auto copy = [to = current().block->shared + destination, source, bytes] {
-    memset(to, 0, 16);
-    memcpy(to, source, static_cast<size_t>(bytes));
-  };
-  random_number() % 2 == 0 ? copy() : current().copies.push_back(copy);
-}
-void copy_wait() {
-  for (const auto& copy : std::exchange(current().copies, {})) copy();
 }
 
 void store_blocks(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {

@@ -113,7 +113,6 @@ struct Thread {
   Block* block = nullptr;
   std::vector<std::shared_ptr<Store>> open_stores, stores;  // the latter committed
   Sleepers of_stores;
-  std::vector<std::function<void()>> copies;  // of cp.async
   ucontext_t start{};
   jmp_buf place{};  // where it waits
   bool has_started = false, is_done = false;

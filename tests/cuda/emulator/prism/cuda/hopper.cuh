@@ -23,6 +23,7 @@ inline void barrier_expect(uint64_t* barrier, int bytes) {
   yield();
   current().block->barrier(shared_offset(barrier)).arrive(bytes);
 }
+inline void barrier_arrive(uint64_t* barrier) { barrier_expect(barrier, 0); }
 inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
   current().block->barrier(shared_offset(barrier)).wait(parity);
 }
@@ -69,9 +70,6 @@ void fewer_registers() {}
 inline uint64_t descriptor(uint32_t address, int chunk) {
   return static_cast<uint64_t>(chunk / 16) << 32 | address / 16;
 }
-
-void copy_piece(uint32_t destination, const void* source, int bytes);
-void copy_wait();
 
 void store_blocks(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d);
 void store_blocks_transposed(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d);
