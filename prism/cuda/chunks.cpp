@@ -163,6 +163,8 @@ std::vector<Product> iteration_products(bool by_norm, bool bytes, const Iteratio
     if (!adds && step.X_low != kNone) term(step.X_low, in_bytes ? kZ_bytes : step.Y, in_bytes);
     if (!adds && step.Y_low != kNone) term(in_bytes ? kZ_bytes : step.X, step.Y_low, in_bytes);
     term(step.X, step.Y, false);
+    product.A_lower = step.X_lower;
+    product.B_lower = step.Y_lower;
     const auto factors = [&](int power) {
       return by_norm && power > 0 ? layout.powers[power - 1] + layout.first_of.at(k) : nullptr;
     };
@@ -176,6 +178,7 @@ std::vector<Product> iteration_products(bool by_norm, bool bytes, const Iteratio
                         .low = layout.writable(k, step.low),
                         .bytes = layout.writable(k, may_convert ? step.copy : kNone),
                         .low_in_bytes = may_convert && step.writes_bytes,
+                        .lower = step.lower,
                         .pitch = pitch_of(k),
                         .stride = k * pitch_of(k)};
     if (adds) {

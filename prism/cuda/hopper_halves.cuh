@@ -48,8 +48,10 @@ __device__ __forceinline__ uint32_t transposed_address(const void* strip, int j)
 //   Within  on the diagonal: the part left of the diagonal is mirrored to its right
 enum class Mirror { None, Beside, Within };
 
-__device__ __forceinline__ Mirror mirror_of(const Stack& stack, int row0, int column0) {
-  return !stack.symmetric ? Mirror::None : row0 == column0 ? Mirror::Within : Mirror::Beside;
+// `lower`: only blocks of 256×256 on and below the diagonal are written.
+__device__ __forceinline__ Mirror mirror_of(const Stack& stack, int row0, int column0, bool lower) {
+  if (!stack.symmetric || (lower && row0 / kColumns != column0 / kColumns)) return Mirror::None;
+  return row0 == column0 ? Mirror::Within : Mirror::Beside;
 }
 
 // Stores a strip into the first of two buffers.
@@ -207,17 +209,16 @@ __device__ __forceinline__ void write_pairs(const Pairs& pairs, int strip, const
     if (strip == 0) strips.take(), strips.give_back();  // the porter signals a tile only when it has been computed
     return;
   }
-  const Mirror mirror = mirror_of(stack, part.row0, column0);
   uint32_t v[16];
   for_strip(strip, [&](int s) {
 #pragma unroll
     for (int i = 0; i < 16; ++i) v[i] = pairs[16 * s + i];
   });
-  write_strip(v, mirror, strips);
+  write_strip(v, mirror_of(stack, part.row0, column0, stack.epilogue.lower), strips);
   if (Bytes && stack.epilogue.bytes != nullptr) {
     StripOfBytes bytes;
     for_strip(strip, [&](int s) { convert(&pairs[16 * s], 1 / kLowInBytes, bytes); });
-    write_bytes(bytes, mirror, strips);
+    write_bytes(bytes, mirror_of(stack, part.row0, column0, false), strips);
   }
 }
 
@@ -407,13 +408,12 @@ __device__ __forceinline__ void write_lows(const float (&sums)[128], const Pairs
                       hopper::subtract_here(sums[32 * s + 2 * i + 1], high.y));
       }
     });
-    const Mirror mirror = mirror_of(stack, row0, column0);
     if (Bytes && stack.epilogue.low_in_bytes) {
       StripOfBytes bytes;
       convert(v, kLowInBytes, bytes);
-      write_bytes(bytes, mirror, strips);
+      write_bytes(bytes, mirror_of(stack, row0, column0, false), strips);
     } else {
-      write_strip(v, mirror, strips);
+      write_strip(v, mirror_of(stack, row0, column0, stack.epilogue.lower), strips);
     }
   }
 }
@@ -446,9 +446,10 @@ __device__ __forceinline__ void multiply_tiles(const Launch& launch, Shared& sha
     float sums[128];
     const Share share = {.strips = needed_strips(stack, tile, row0),
                          .depth = goes ? stack.depths[0] + stack.depths[1] : 0,
-                         .byte_stages = stack.first_in_bytes ? stack.depths[0] : 0,
+                         .first_depth = stack.depths[0],
+                         .in_bytes = stack.first_in_bytes,
                          .chunk = chunk_of_rows(stack, tile, row0, group),
-                         .A_down = stack.A_down};
+                         .down = down_from<Known>(stack, row0, tile.column)};
     const int parts = kStrips + (goes && stack.epilogue.C1 != nullptr ? kPartsOfC1 : 0);
     // In a sequence other tiles may wait for the finished one, so it is written early.
     const Aside aside = {parts, Ordered ? min(share.depth, parts) : share.depth};

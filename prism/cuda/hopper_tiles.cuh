@@ -46,16 +46,17 @@ struct Shared {
 };
 
 // The layouts of operands that a kernel knows.
-//   Along   k runs along the rows of both
+//   Along   k runs along the rows of both; of lower triangles, blocks right of the diagonal are read from below it
 //   Same    along both or down both
 //   Update  down B, and along or down A
 enum class Layouts { Along, Same, Update };
 
 struct Stack {
-  uint8_t A[2], B[2];  // maps
+  uint8_t A[2], B[2], B_down[2];  // maps
   uint8_t high, low, bytes, C1;
   bool first_in_bytes;  // the first term
   bool A_down;
+  bool A_lower, B_lower;  // but not the first term in bytes
   bool symmetric;
   bool square;  // both operands are the same matrix
   int count, tiles_of_one, column_tiles;
@@ -95,11 +96,11 @@ __host__ __device__ inline bool can_be_mapped(const void* data, int columns, int
 // The kind of result: fp16 matrices; fp16 matrices with a float32 matrix added or written; weights.
 enum class Result { Halves, Float32, Weights };
 
-constexpr int kMostMaps = 8;  // of one product: two for each of two terms, and those of the epilogue
+constexpr int kMostMaps = 10;  // of one product: three for each of two terms, and those of the epilogue
 
 template <Result, bool Ordered>
 struct Parameters {
-  using Launch = LaunchOf<kMaxProducts, kMostMaps * kMaxProducts>;
+  using Launch = LaunchOf<kMaxProducts, (kMostMaps - 2) * kMaxProducts>;  // without B_down
   Launch launch;
 };
 template <>
@@ -313,13 +314,19 @@ __device__ __forceinline__ void release(Shared& shared, int stage) {
   hopper::barrier_arrive_at(&shared.empty[stage], 1);
 }
 
+// The stages of a term from which on k runs down the columns of a tile's operands.
+constexpr int kNever = 1 << 30;
+struct DownFrom {
+  int A, B;
+};
 template <Layouts Known>
-__device__ __forceinline__ bool A_is_down(const Stack& stack) {
-  return Known != Layouts::Along && stack.A_down;
-}
-template <Layouts Known>
-__device__ __forceinline__ bool B_is_down(const Stack& stack) {
-  return Known == Layouts::Update || (Known == Layouts::Same && stack.A_down);
+__device__ __forceinline__ DownFrom down_from(const Stack& stack, int row, int column) {
+  if constexpr (Known == Layouts::Along) {
+    const auto after_block = [](int first) { return (first / kColumns + 1) * (kColumns / kDepth); };
+    return {stack.A_lower ? after_block(row) : kNever, stack.B_lower ? after_block(column) : kNever};
+  }
+  const int A = stack.A_down ? 0 : kNever;
+  return {A, Known == Layouts::Update ? 0 : A};
 }
 
 __device__ __forceinline__ void load_rows(const CUtensorMap* map, uint8_t (*A)[kChunk], uint64_t* full,
@@ -350,17 +357,17 @@ __device__ __forceinline__ void load_tile(const Launch& launch, Shared& shared, 
   const Stack& stack = launch.stacks[tile.stack];
   const bool shares = shares_operand(stack, tile);
   for (int t = 0; t < 2; ++t) {
-    const int indices = Bytes && t == 0 && stack.first_in_bytes ? 2 * kDepth : kDepth;  // of one stage
+    const bool in_bytes = Bytes && t == 0 && stack.first_in_bytes;
+    const int indices = in_bytes ? 2 * kDepth : kDepth;  // of one stage
+    const DownFrom down = down_from<Known>(stack, tile.row[0], tile.column);
     for (int d = 0; d < stack.depths[t]; ++d, ring.advance()) {
       hopper::barrier_wait(&shared.empty[ring.stage], ring.parity ^ 1);
       uint64_t* full = &shared.full[ring.stage];
       hopper::barrier_expect(full, (shares ? kChunks - kRows / 64 : kChunks) * kChunk);
-      if (!shares) {
-        load_rows(&launch.maps[stack.A[t]], shared.stages[ring.stage], full, tile, d * indices,
-                  A_is_down<Known>(stack));
-      }
-      load_columns(&launch.maps[stack.B[t]], shared.stages[ring.stage] + kRows / 64, full, tile, d * indices, rank,
-                   B_is_down<Known>(stack));
+      const bool A_down = !in_bytes && d >= down.A, B_down = !in_bytes && d >= down.B;
+      if (!shares) load_rows(&launch.maps[stack.A[t]], shared.stages[ring.stage], full, tile, d * indices, A_down);
+      load_columns(&launch.maps[B_down ? stack.B_down[t] : stack.B[t]], shared.stages[ring.stage] + kRows / 64, full,
+                   tile, d * indices, rank, B_down);
     }
   }
 }
@@ -398,15 +405,24 @@ __device__ __forceinline__ void multiply_stage(float (&sums)[128], uint64_t A, u
   }
   hopper::wgmma_commit();
 }
+struct StageLayout {
+  bool A_down, B_down, in_bytes;
+};
 template <int Columns, Layouts Known, bool Bytes>
-__device__ __forceinline__ void multiply_stage(float (&sums)[128], uint64_t A, uint64_t B, bool first, bool A_down,
-                                               bool in_bytes) {
-  if (Bytes && in_bytes) {
+__device__ __forceinline__ void multiply_stage(float (&sums)[128], uint64_t A, uint64_t B, bool first,
+                                               const StageLayout& layout) {
+  if (Bytes && layout.in_bytes) {
     multiply_stage<Columns, false, false, true>(sums, A, B, first);
-  } else if (Known != Layouts::Along && A_down) {
-    multiply_stage<Columns, true, true, false>(sums, A, B, first);
+  } else if (layout.A_down) {
+    if (Known != Layouts::Along || layout.B_down) {
+      multiply_stage<Columns, true, true, false>(sums, A, B, first);
+    } else {
+      multiply_stage<Columns, true, false, false>(sums, A, B, first);
+    }
+  } else if (Known == Layouts::Update || (Known == Layouts::Along && layout.B_down)) {
+    multiply_stage<Columns, false, true, false>(sums, A, B, first);
   } else {
-    multiply_stage<Columns, false, Known == Layouts::Update, false>(sums, A, B, first);
+    multiply_stage<Columns, false, false, false>(sums, A, B, first);
   }
 }
 
@@ -419,10 +435,19 @@ __device__ __forceinline__ int chunk_of_rows(const Stack& stack, const Tile& til
 struct Share {
   int strips;       // the strips that its rows need
   int depth;        // stages
-  int byte_stages;  // of these the first, in bytes
+  int first_depth;  // of these, those of the first term
+  bool in_bytes;    // the first term
   int chunk;        // of a stage, with its rows
-  bool A_down;
+  DownFrom down;
 };
+
+template <Layouts Known>
+__device__ __forceinline__ StageLayout layout_of(const Share& share, int d) {
+  if constexpr (Known != Layouts::Along) return {share.down.A == 0, share.down.B == 0, false};
+  const bool second_term = d >= share.first_depth;
+  const int stage = second_term ? d - share.first_depth : d;  // of its term
+  return {stage >= share.down.A, stage >= share.down.B, share.in_bytes && !second_term};
+}
 
 // Other work that a warpgroup does while the tensor cores compute: parts, spread evenly over the first `stages` stages.
 struct Aside {
@@ -441,20 +466,18 @@ __device__ __forceinline__ void multiply(float (&sums)[128], const Share& share,
       hopper::barrier_wait(&shared.full[ring.stage], ring.parity);
       const uint64_t A = hopper::descriptor(shared_address(shared.stages[ring.stage][share.chunk]), kChunk);
       const uint64_t B = hopper::descriptor(shared_address(shared.stages[ring.stage][kRows / 64]), kChunk);
-      if (Bytes && d == share.byte_stages) hopper::wgmma_wait<0>();  // different instructions must not overlap
-      const bool first = d == 0, in_bytes = d < share.byte_stages;
-      switch (share.strips) {
-        case 1:
-          multiply_stage<64, Known, Bytes>(sums, A, B, first, share.A_down, in_bytes);
-          break;
-        case 2:
-          multiply_stage<128, Known, Bytes>(sums, A, B, first, share.A_down, in_bytes);
-          break;
-        case 3:
-          multiply_stage<192, Known, Bytes>(sums, A, B, first, share.A_down, in_bytes);
-          break;
-        default:
-          multiply_stage<256, Known, Bytes>(sums, A, B, first, share.A_down, in_bytes);
+      if (Bytes && share.in_bytes && d == share.first_depth)
+        hopper::wgmma_wait<0>();  // different instructions must not overlap
+      const StageLayout layout = layout_of<Known>(share, d);
+      const bool first = d == 0;
+      if (share.strips >= kStrips) {
+        multiply_stage<256, Known, Bytes>(sums, A, B, first, layout);
+      } else if (share.strips == 3) {
+        multiply_stage<192, Known, Bytes>(sums, A, B, first, layout);
+      } else if (share.strips == 2) {
+        multiply_stage<128, Known, Bytes>(sums, A, B, first, layout);
+      } else {
+        multiply_stage<64, Known, Bytes>(sums, A, B, first, layout);
       }
     }
 #pragma unroll 1

@@ -156,9 +156,10 @@ __device__ __forceinline__ void update_tiles(const UpdateParameters& parameters,
     float sums[128];
     const Share share = {.strips = kStrips,
                          .depth = more ? stack.depths[0] + stack.depths[1] : 0,
-                         .byte_stages = 0,
+                         .first_depth = stack.depths[0],
+                         .in_bytes = false,
                          .chunk = group,
-                         .A_down = stack.A_down};
+                         .down = down_from<Layouts::Update>(stack, 0, 0)};
     multiply<Layouts::Update, /*Bytes=*/false>(sums, share, shared, ring, {kPartsOfUpdate, share.depth}, [&](int part) {
       update_part<T>(pairs, part, parameters, finished, factors, shared, group);
     });

@@ -1,6 +1,7 @@
 #include "prism/cuda/iteration.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -64,6 +65,7 @@ class Planner {
     }
     plan_.Q = Q_;
     plan_.Q_scale = static_cast<float>(Q_scale_);
+    find_lower();
     return plan_;
   }
 
@@ -211,6 +213,33 @@ class Planner {
          .diagonal = next.centered ? f(-A_scale_) : 0,
          .high = kA,
          .low = next.split ? kA_low : kNone});
+  }
+
+  // Finds the symmetric matrices that are read only as operands, or added to symmetric products.
+  void find_lower() {
+    plan_.A_lower = reads_lower(0, kA, kA_low);
+    for (size_t p = 0; p < plan_.products.size(); ++p) {
+      auto& product = plan_.products[p];
+      product.lower = product.symmetric && reads_lower(p + 1, product.high, product.low);
+    }
+    std::array<bool, kBuffers> lower{};
+    lower[kA] = plan_.A_lower;
+    for (auto& product : plan_.products) {
+      product.X_lower = lower[product.X];
+      product.Y_lower = lower[product.Y];
+      lower[product.high] = product.lower;
+    }
+  }
+
+  // Returns true if the products from `first` on read only the lower triangle of what is in these buffers.
+  bool reads_lower(size_t first, Buffer high, Buffer low) const {
+    for (size_t p = first; p < plan_.products.size(); ++p) {
+      const auto& product = plan_.products[p];
+      const bool adds_low = product.added != 0 && low != kNone && (product.X_low == low || product.Y_low == low);
+      if (!product.symmetric && (product.C1 == high || adds_low)) return false;
+      if (product.high == high) return true;
+    }
+    return high != plan_.Q;
   }
 
   static float f(double x) { return static_cast<float>(x); }

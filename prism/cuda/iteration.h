@@ -30,6 +30,10 @@ struct IterationProduct {
   bool writes_bytes = false;  // the same for `low`
   Buffer copy = kNone;        // of `high` in bytes
 
+  // True if only the lower triangle is read later, so that no more need be written: of the result; of X and its low half;
+  // of Y and its low half. Matrices in bytes are read whole.
+  bool lower = false, X_lower = false, Y_lower = false;
+
   bool adds_low(int64_t side) const { return added != 0 && side >= added_from; }
 };
 
@@ -52,6 +56,7 @@ struct Iteration {
   float A_scale;  // at the start: A = A_scale·R, split into kA and kA_low
   bool A_split;   // true if the first step reads kA_low
   bool A_bytes;   // true if kA_low may be in bytes
+  bool A_lower;   // true if only the lower triangle of the first A is read
   std::vector<IterationProduct> products;
   Buffer Q;  // the result
   float Q_scale;

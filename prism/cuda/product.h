@@ -70,6 +70,7 @@ struct Epilogue {
   __half *high = nullptr, *low = nullptr;
   __half* bytes = nullptr;    // high/kLowInBytes in bytes
   bool low_in_bytes = false;  // low is kLowInBytes·(v − high) in bytes
+  bool lower = false;         // blocks of 256×256 right of the diagonal may be left out, except in bytes
   int pitch = 0;              // a multiple of 8; what is between the columns and the pitch may be overwritten
   int64_t stride = 0;
 
@@ -95,6 +96,8 @@ struct Product {
   int term_count = 1;
   bool A_down = false, B_down = false;  // k runs down the columns of the stored matrix instead of along its rows
   bool symmetric = false;               // only i ≥ j is computed; the rest is mirrored
+  // Of symmetric operands in a sequence, but not in bytes: the blocks of 256×256 right of the diagonal may hold anything.
+  bool A_lower = false, B_lower = false;
   Epilogue epilogue = {};
   int* progress = nullptr;  // of each matrix, in a sequence: 0 before its first phase
 };

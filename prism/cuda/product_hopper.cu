@@ -160,6 +160,8 @@ class Builder {
     stack.tiles_of_one = tiles_of(product);
     stack.symmetric = product.symmetric;
     stack.A_down = product.A_down;
+    stack.A_lower = product.A_lower;
+    stack.B_lower = product.B_lower;
     stack.square = product.A_down == product.B_down;
     for (int t = 0; t < product.term_count; ++t)
       stack.square = stack.square && product.terms[t].A.data == product.terms[t].B.data;
@@ -253,6 +255,7 @@ class Builder {
       }
       stack.A[t] = map(term.A, product.rows, term.k, product.A_down, kStrip);
       stack.B[t] = map(term.B, product.columns, term.k, product.B_down, kColumns / 2);
+      stack.B_down[t] = product.B_lower ? map(term.B, product.columns, term.k, true, kStrip) : stack.B[t];
     }
     const Epilogue& e = product.epilogue;
     const auto strips = [&](const __half* data) {
@@ -364,7 +367,7 @@ cudaError_t launch_hopper(const Product* products, int count, const Pointers& po
   if (error != cudaSuccess) return error;
   bool same = true, update = true;
   for (int p = 0; p < count; ++p) {
-    if (products[p].terms[0].in_bytes) return cudaErrorInvalidValue;
+    if (products[p].terms[0].in_bytes || products[p].A_lower || products[p].B_lower) return cudaErrorInvalidValue;
     same = same && products[p].A_down == products[p].B_down;
     update = update && products[p].B_down;
   }

@@ -127,6 +127,35 @@ TEST(IterationPlan, AddsLowHalvesOnlyWhereTheErrorStaysSmall) {
   }
 }
 
+TEST(IterationPlan, LeavesOutOnlyWhatIsNotRead) {
+  std::vector<std::vector<GramStep>> sets = kSets;
+  sets.push_back(kSplitJordan);
+  sets.push_back(kConverged);
+  sets.push_back(std::vector<GramStep>(2, {{1, -0.5, 0.3}, true, false}));  // the first V adds Z
+  for (size_t s = 0; s < sets.size(); ++s) {
+    const Iteration plan = plan_iteration(sets[s], 1);
+    std::array<bool, kBuffers> lower{};
+    lower[kA] = lower[kA_low] = plan.A_lower;
+    for (const auto& p : plan.products) {
+      EXPECT_EQ(p.X_lower, lower[p.X]) << "set " << s;
+      EXPECT_EQ(p.Y_lower, lower[p.Y]) << "set " << s;
+      for (const Buffer b : {p.C1, p.added != 0 ? p.X_low : kNone, p.added != 0 ? p.Y_low : kNone}) {
+        EXPECT_TRUE(b == kNone || !lower[b] || p.symmetric) << "set " << s << ": adds what was left out";
+      }
+      EXPECT_TRUE(p.X_low == kNone || lower[p.X_low] == lower[p.X]) << "set " << s;
+      EXPECT_TRUE(p.Y_low == kNone || lower[p.Y_low] == lower[p.Y]) << "set " << s;
+      EXPECT_TRUE(p.symmetric || !p.lower) << "set " << s;
+      lower[p.high] = p.lower;
+      if (p.low != kNone) lower[p.low] = p.lower;
+    }
+    EXPECT_FALSE(lower[plan.Q]) << "set " << s;
+  }
+  const Iteration steep = plan_iteration(kSets.back(), 1);
+  EXPECT_TRUE(steep.A_lower);
+  for (const auto& p : steep.products) EXPECT_EQ(p.lower, p.symmetric) << "the last product is not symmetric";
+  EXPECT_FALSE(plan_iteration(kSplitJordan, 1).A_lower);  // the first V is not symmetric and may add the low half
+}
+
 TEST(IterationPlan, ReadsInBytesWhatIsWrittenInBytes) {
   std::vector<std::vector<GramStep>> sets = kSets;
   sets.push_back(kSplitJordan);

@@ -43,6 +43,31 @@ struct Stack {
 
   __half& at(int b, int i, int j) { return here[(size_t(b) * rows + i) * pitch + j]; }
   double operator()(int b, int i, int j) const { return __half2float(here[(size_t(b) * rows + i) * pitch + j]); }
+  // The blocks of 256×256 right of the diagonal.
+  template <class Function>
+  void for_right_blocks(Function&& function) {
+    for (int b = 0; b < count; ++b) {
+      for (int i = 0; i < rows; ++i) {
+        for (int j = (i / 256 + 1) * 256; j < columns; ++j) function(at(b, i, j), at(b, j, i));
+      }
+    }
+  }
+  // On the device, what is there becomes NaN, so that a product that reads it becomes NaN, too.
+  void spoil_right_blocks() {
+    fetch();
+    for_right_blocks([](__half& right, const __half&) { right = __float2half(std::nanf("")); });
+    there = DeviceArray<__half>(here);
+  }
+  // Here, what is there must be NaN still, and becomes what it would be.
+  void complete_right_blocks() {
+    int written = 0;
+    for_right_blocks([&](__half& right, const __half& left) {
+      written += !std::isnan(__half2float(right));
+      right = left;
+    });
+    EXPECT_EQ(written, 0);
+  }
+
   Operand operand() const { return {there.data(), pitch, int64_t{rows} * pitch}; }
   void fetch() { here = there.values(); }
 };
@@ -408,17 +433,25 @@ TEST(Portable, ManyUpdatesGiveTheBitsOfOne) {
   }
 }
 
-// The phases of a sequence as in the iteration: S = A² + …, V = SA in two halves, A ← VS from both of them.
+// The phases of a sequence as in the iteration: S = A² + …, V = SA in two halves, A ← VS from both of them, again in two
+// halves, and S and V once more. With `lower`, only the lower triangles of A and S are read and written.
 struct Chain {
-  Stack A, S, V, V_low;
+  Stack A, A_low, S, V, V_low;
   DeviceArray<int> progress;
+  bool lower;
 
-  Chain(int count, int n)
+  Chain(int count, int n, bool lower_)
       : A(count, n, n, 1, true),
-        S(count, n, n, 2),
-        V(count, n, n, 3),
-        V_low(count, n, n, 4),
-        progress(std::vector<int>(count)) {}
+        A_low(count, n, n, 2),
+        S(count, n, n, 3),
+        V(count, n, n, 4),
+        V_low(count, n, n, 5),
+        progress(std::vector<int>(count)),
+        lower(lower_) {
+    for (auto* stack : {&A, &A_low, &S}) {
+      if (lower) stack->spoil_right_blocks();
+    }
+  }
 
   std::vector<Product> phases() {
     const int n = A.rows;
@@ -435,6 +468,9 @@ struct Chain {
                          .low = low,
                          .pitch = high.pitch,
                          .stride = int64_t{n} * high.pitch};
+      result.epilogue.lower = lower && symmetric;
+      result.A_lower = lower && terms.back().A.data != V.there.data();
+      result.B_lower = lower;
       result.progress = progress.data();
       return result;
     };
@@ -443,8 +479,8 @@ struct Chain {
     square.epilogue.C1 = A.there.data();
     square.epilogue.diagonal = 1;
     return {square, product(false, V, V_low.there.data(), {{S.operand(), A.operand(), n}}),
-            product(true, A, nullptr, {{V_low.operand(), S.operand(), n}, {V.operand(), S.operand(), n}}), square,
-            product(false, V, nullptr, {{S.operand(), A.operand(), n}})};
+            product(true, A, A_low.there.data(), {{V_low.operand(), S.operand(), n}, {V.operand(), S.operand(), n}}),
+            square, product(false, V, nullptr, {{S.operand(), A_low.operand(), n}, {S.operand(), A.operand(), n}})};
   }
 };
 
@@ -458,7 +494,7 @@ TEST(Sequence, IsItsPhasesOneAfterTheOther) {
       {{30, 300}, {40, 64}}};
   for (const auto& sizes : cases) {
     std::vector<Chain> together, apart;
-    for (const auto& [count, n] : sizes) together.emplace_back(count, n), apart.emplace_back(count, n);
+    for (const auto& [count, n] : sizes) together.emplace_back(count, n, true), apart.emplace_back(count, n, false);
     std::vector<std::vector<Product>> phases(5);
     for (auto& chain : together) {
       const auto products = chain.phases();
@@ -471,10 +507,11 @@ TEST(Sequence, IsItsPhasesOneAfterTheOther) {
     }
     ASSERT_CUDA(cudaDeviceSynchronize());
     for (size_t s = 0; s < sizes.size(); ++s) {
-      for (auto member : {&Chain::A, &Chain::S, &Chain::V, &Chain::V_low}) {
+      for (auto member : {&Chain::A, &Chain::A_low, &Chain::S, &Chain::V, &Chain::V_low}) {
         Stack &x = together[s].*member, &y = apart[s].*member;
         x.fetch();
         y.fetch();
+        if (member != &Chain::V && member != &Chain::V_low) x.complete_right_blocks();
         int different = 0;  // without the padding
         for (int b = 0; b < x.count; ++b) {
           for (int i = 0; i < x.rows; ++i) {
@@ -502,7 +539,8 @@ __nv_fp8_storage_t in_byte(double x) {
 }
 
 // Z = A² + A + 1 and its copy in bytes; V = ZA with its low half in bytes; R = VZ of both halves of V, with its low half
-// in bytes. Each is compared with what the operands on the device give.
+// in bytes. Each is compared with what the operands on the device give. Symmetric ones are written and read in the lower
+// triangle, except in bytes.
 TEST(Sequence, MultipliesInBytes) {
   if (!is_hopper()) GTEST_SKIP() << "needs compute capability 9.0";
   for (const int n : {1, 7, 16, 24, 64, 72, 129, 200, 257, 300, 520}) {
@@ -511,6 +549,7 @@ TEST(Sequence, MultipliesInBytes) {
       constexpr float kLargest = 16000;
       Stack A(kCount, n, n, 1, true), Z(kCount, n, n, 2), Z_bytes(kCount, n, n, 3), V(kCount, n, n, 4),
           V_low(kCount, n, n, 5), R(kCount, n, n, 6), R_low(kCount, n, n, 7), sums(kCount, n, n, 8);
+      for (auto* stack : {&Z, &V, &R}) stack->spoil_right_blocks();
       const DeviceArray<int> progress{std::vector<int>(kCount)}, tickets{std::vector<int>(kMaxSequenceLaunches)};
       const float scale = kLargest / 8 / static_cast<float>(n);
       const auto product = [&](bool is_symmetric, float alpha, const Stack& high, const std::vector<Term>& terms) {
@@ -520,8 +559,11 @@ TEST(Sequence, MultipliesInBytes) {
                        .term_count = static_cast<int>(terms.size()),
                        .symmetric = is_symmetric};
         std::copy(terms.begin(), terms.end(), result.terms);
-        result.epilogue = {
-            .alpha = alpha, .high = high.there.data(), .pitch = high.pitch, .stride = int64_t{n} * high.pitch};
+        result.epilogue = {.alpha = alpha,
+                           .high = high.there.data(),
+                           .lower = is_symmetric,
+                           .pitch = high.pitch,
+                           .stride = int64_t{n} * high.pitch};
         result.progress = progress.data();
         return result;
       };
@@ -531,16 +573,21 @@ TEST(Sequence, MultipliesInBytes) {
       of_Z.epilogue.diagonal = 1000;
       of_Z.epilogue.bytes = Z_bytes.there.data();
       Product of_V = product(symmetric, 0.25f, V, {{Z.operand(), A.operand(), n}});
+      of_V.A_lower = true;
       of_V.epilogue.low = V_low.there.data();
       of_V.epilogue.low_in_bytes = true;
       Product of_R = product(symmetric, 1 / kLargest, R,
                              {{V_low.operand(), Z_bytes.operand(), n, true}, {V.operand(), Z.operand(), n}});
+      of_R.A_lower = symmetric;
+      of_R.B_lower = true;
       of_R.epilogue.low = R_low.there.data();
       of_R.epilogue.low_in_bytes = true;
       const Product of_sums = product(false, 1, sums, {{V_low.operand(), Z_bytes.operand(), n, true}});
       ASSERT_CUDA(launch_sequence({{of_Z}, {of_V}, {of_R}, {of_sums}}, tickets.data(), 0, nullptr));
       ASSERT_CUDA(cudaDeviceSynchronize());
       for (auto* stack : {&Z, &Z_bytes, &V, &V_low, &R, &R_low, &sums}) stack->fetch();
+      Z.complete_right_blocks();
+      if (symmetric) V.complete_right_blocks(), R.complete_right_blocks();
       for (int b = 0; b < kCount; ++b) {
         for (int i = 0; i < n; ++i) {
           for (int j = 0; j < (n + 15) / 16 * 16; ++j) {
