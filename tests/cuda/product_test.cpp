@@ -208,7 +208,7 @@ TEST_P(Products, UpdateAFloat32MatrixInPlace) {
     product.terms[0] = {D.operand(), D.operand(), k};
     product.epilogue = {.alpha_of = alpha.data(), .reads_C = true, .writes_C = true, .beta_of = beta.data()};
     Pointers pointers{};
-    for (int b = 0; b < 2; ++b) pointers.W[b] = C.data() + b * n * n;
+    for (int b = 0; b < 2; ++b) pointers.W[b] = C.data() + int64_t{b} * n * n;
     ASSERT_CUDA(launch(GetParam(), product, pointers));
     ASSERT_CUDA(cudaDeviceSynchronize());
     const auto result = C.values();
@@ -525,7 +525,7 @@ TEST(Sequence, IsItsPhasesOneAfterTheOther) {
 }
 
 // The place of a column in a row in bytes.
-size_t byte_of(int column) { return size_t(column) / 16 * 16 + column % 8 * 2 + column / 8 % 2; }
+size_t byte_of(size_t column) { return column / 16 * 16 + column % 8 * 2 + column / 8 % 2; }
 
 // Element (i, j) of matrix b of a stack in bytes, as it is stored.
 __nv_fp8_storage_t byte_at(const Stack& stack, int b, int i, int j) {
@@ -634,8 +634,9 @@ TEST(Norms, OfSymmetricProductsAreThoseOfFrobenius) {
     for (const bool down : {false, true}) {
       const Stack A(kCount, down ? kInner : n, down ? n : kInner, 1);
       Stack high(kCount, n, n, 2);
-      const DeviceArray<float> squares{std::vector<float>(kCount * norm_places(n))}, factor{std::vector<float>(kCount)},
-          square{std::vector<float>(kCount)}, update{std::vector<float>(kCount, kUpdate)};
+      const DeviceArray<float> squares{std::vector<float>(size_t{kCount} * norm_places(n))},
+          factor{std::vector<float>(kCount)}, square{std::vector<float>(kCount)},
+          update{std::vector<float>(kCount, kUpdate)};
       const DeviceArray<int> arrived{std::vector<int>(kCount)};
       Product product{.count = kCount, .rows = n, .columns = n, .A_down = down, .B_down = down, .symmetric = true};
       product.terms[0] = {A.operand(), A.operand(), kInner};
