@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # tools/lint.sh format    formats all C++ and JavaScript sources
 # tools/lint.sh check     checks the format, runs clang-tidy on the sources in build/lint/compile_commands.json, checks the Python types
+#                         with the package that was built last
 #
 # JOBS=    number of clang-tidy processes (default: all cores)
 # SINCE=   a commit: run clang-tidy only on sources that changed since then, and on those beside a header that did
@@ -26,6 +27,10 @@ changed() {
 case "${1:-}" in
   format) sources '*.h' '*.cpp' '*.cu' '*.cuh' '*.js' | xargs -0 -r clang-format -i ;;
   check)
+    if ! "$PYTHON" -c 'import prism_optim' 2>/dev/null; then
+      echo "lint: mypy reads the built package prism_optim, which $PYTHON cannot import; run make build first" >&2
+      exit 2
+    fi
     sources '*.h' '*.cpp' '*.cu' '*.cuh' '*.js' | xargs -0 -r clang-format --dry-run --Werror
     # With OpenMP torch's headers include omp.h, which clang does not have.
     compiled | xargs -d '\n' -r -n 1 -P "${JOBS:-$(nproc)}" clang-tidy --quiet --extra-arg=-fno-openmp -p build/lint
