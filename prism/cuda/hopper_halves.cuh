@@ -48,8 +48,9 @@ __device__ __forceinline__ uint32_t transposed_address(const void* strip, int j)
 //   Within  on the diagonal: the part left of the diagonal is mirrored to its right
 enum class Mirror { None, Beside, Within };
 
-// `lower`: only blocks of 256×256 on and below the diagonal are written.
-__device__ __forceinline__ Mirror mirror_of(const Stack& stack, int row0, int column0, bool lower) {
+// Mirrored copies in bytes are never left out, because matrices in bytes are read as a whole.
+__device__ __forceinline__ Mirror mirror_of(const Stack& stack, int row0, int column0, bool in_bytes) {
+  const bool lower = !in_bytes && stack.epilogue.lower;
   if (!stack.symmetric || (lower && row0 / kColumns != column0 / kColumns)) return Mirror::None;
   return row0 == column0 ? Mirror::Within : Mirror::Beside;
 }
@@ -214,11 +215,11 @@ __device__ __forceinline__ void write_pairs(const Pairs& pairs, int strip, const
 #pragma unroll
     for (int i = 0; i < 16; ++i) v[i] = pairs[16 * s + i];
   });
-  write_strip(v, mirror_of(stack, part.row0, column0, stack.epilogue.lower), strips);
+  write_strip(v, mirror_of(stack, part.row0, column0, /*in_bytes=*/false), strips);
   if (Bytes && stack.epilogue.bytes != nullptr) {
     StripOfBytes bytes;
     for_strip(strip, [&](int s) { convert(&pairs[16 * s], 1 / kLowInBytes, bytes); });
-    write_bytes(bytes, mirror_of(stack, part.row0, column0, false), strips);
+    write_bytes(bytes, mirror_of(stack, part.row0, column0, /*in_bytes=*/true), strips);
   }
 }
 
@@ -411,9 +412,9 @@ __device__ __forceinline__ void write_lows(const float (&sums)[128], const Pairs
     if (Bytes && stack.epilogue.low_in_bytes) {
       StripOfBytes bytes;
       convert(v, kLowInBytes, bytes);
-      write_bytes(bytes, mirror_of(stack, row0, column0, false), strips);
+      write_bytes(bytes, mirror_of(stack, row0, column0, /*in_bytes=*/true), strips);
     } else {
-      write_strip(v, mirror_of(stack, row0, column0, stack.epilogue.lower), strips);
+      write_strip(v, mirror_of(stack, row0, column0, /*in_bytes=*/false), strips);
     }
   }
 }

@@ -23,11 +23,12 @@ struct Porter {
 
   // Lends empty strips; stores what comes back, a strip and its transpose if it has one.
   __device__ __forceinline__ void store(const CUtensorMap* map, const Stack& stack, const Part& part, int column0,
-                                        const uint8_t* mirrored, bool lower) {
+                                        bool in_bytes) {
+    const uint8_t* mirrored = in_bytes ? strip(0) + kBytesOfStrip : strip(1);
     lend();
     get_back();
     hopper::store_box(map, strip(0), column0, part.row0, part.matrix);
-    if (mirror_of(stack, part.row0, column0, lower) == Mirror::Beside)
+    if (mirror_of(stack, part.row0, column0, in_bytes) == Mirror::Beside)
       hopper::store_box(map, mirrored, part.row0, column0, part.matrix);
     hopper::store_commit();
     hopper::store_wait_read();
@@ -41,21 +42,19 @@ struct Porter {
 #pragma unroll 1
     for (int column0 = part.column0; column0 < part.column0 + kColumns; column0 += kStrip) {
       if (!is_needed(stack, part.row0, column0)) return;
-      store(&launch.maps[stack.high], stack, part, column0, strip(1), stack.epilogue.lower);
+      store(&launch.maps[stack.high], stack, part, column0, /*in_bytes=*/false);
       if (Bytes && stack.epilogue.bytes != nullptr)
-        store(&launch.maps[stack.bytes], stack, part, column0, strip(0) + kBytesOfStrip, false);
+        store(&launch.maps[stack.bytes], stack, part, column0, /*in_bytes=*/true);
     }
   }
 
   template <bool Bytes>
   __device__ __forceinline__ void store_lows(const Part& part) {
     const Stack& stack = launch.stacks[part.stack];
-    const bool in_bytes = Bytes && stack.epilogue.low_in_bytes, lower = stack.epilogue.lower && !in_bytes;
-    const uint8_t* mirrored = in_bytes ? strip(0) + kBytesOfStrip : strip(1);
 #pragma unroll 1
     for (int column0 = part.column0; column0 < part.column0 + kColumns; column0 += kStrip) {
       if (!is_needed(stack, part.row0, column0)) return;
-      store(&launch.maps[stack.low], stack, part, column0, mirrored, lower);
+      store(&launch.maps[stack.low], stack, part, column0, Bytes && stack.epilogue.low_in_bytes);
     }
   }
 

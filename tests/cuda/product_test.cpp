@@ -52,9 +52,8 @@ struct Stack {
       }
     }
   }
-  // On the device, what is there becomes NaN, so that a product that reads it becomes NaN, too.
+  // Before the first launch: what is there becomes NaN, so that a product that reads it becomes NaN, too.
   void spoil_right_blocks() {
-    fetch();
     for_right_blocks([](__half& right, const __half&) { right = __float2half(std::nanf("")); });
     there = DeviceArray<__half>(here);
   }
