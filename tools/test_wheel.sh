@@ -3,7 +3,7 @@
 #
 # The environment uses the packages of the interpreter that the wheel was built with (.venv or PYTHON=), so that nothing is downloaded;
 # the wheel takes precedence over a prism_optim found there. With TORCH=, all packages are installed instead; it must be the torch version of the wheel:
-#   TORCH=torch==2.13.0 TORCH_INDEX=https://download.pytorch.org/whl/cpu tools/test_wheel.sh
+#   TORCH=torch==2.13.0 TORCH_INDEX=URL tools/test_wheel.sh
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly python="${PYTHON:-.venv/bin/python}" out=build/wheel-test
