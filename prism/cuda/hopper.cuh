@@ -166,6 +166,11 @@ __device__ inline void store_wait() { asm volatile("cp.async.bulk.wait_group 0;"
 // Makes a thread's writes to shared memory visible to the copy engine.
 __device__ inline void store_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// With programmatic dependent launch, a kernel may begin before the previous one has ended. It must wait before it
+// reads anything. It lets its own follower begin as soon as there is room.
+__device__ inline void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ inline void let_next_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
 template <int Registers>
 __device__ inline void more_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));

@@ -13,7 +13,6 @@
 
 #include "prism/cuda/hopper_porter.cuh"
 #include "prism/cuda/hopper_weights.cuh"
-#include "prism/cuda/launch.cuh"
 
 namespace prism::cuda {
 namespace {
@@ -54,8 +53,8 @@ __device__ __forceinline__ void run_block(const Parameters<Kind, Ordered>& param
     hopper::barrier_init_visible();
   }
   hopper::cluster_sync();
-  let_next_begin();
-  wait_for_previous();
+  hopper::let_next_begin();
+  hopper::wait_for_previous();
   if constexpr (Kind == Result::Float32) {
     if (!has_work(launch)) return;
   }
@@ -317,10 +316,17 @@ cudaError_t run(const auto& kernel, const auto& parameters, int device, cudaStre
   constexpr int kBytes = sizeof(Shared);
   error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (error != cudaSuccess) return error;
-  const int blocks = 2 * std::min(parameters.launch.tiles, processors / 2);
-  CloseLaunches launches(device, stream);
-  launches.then(kernel, {blocks, 3 * kGroup, kBytes}, parameters);
-  return launches.error();
+  cudaLaunchAttribute closely{};
+  closely.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  closely.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(2 * std::min(parameters.launch.tiles, processors / 2));
+  config.blockDim = dim3(3 * kGroup);
+  config.dynamicSmemBytes = kBytes;
+  config.stream = stream;
+  config.attrs = &closely;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, kernel, parameters);
 }
 
 // Runs updates from the right, T·Q, and from the left, Qᵀ·T.

@@ -1,6 +1,5 @@
 #include "prism/cuda/blocks.cuh"
 #include "prism/cuda/eights.cuh"
-#include "prism/cuda/launch.cuh"
 #include "prism/cuda/rescale.h"
 
 namespace prism::cuda {
@@ -11,8 +10,6 @@ constexpr int kBlockElements = 8192;  // weights that one block writes
 
 // Sums the squares of each row, one warp a row, and advances v.
 __global__ void __launch_bounds__(kThreads) rows_kernel(const __grid_constant__ RescaleLaunch launch) {
-  let_next_begin();
-  wait_for_previous();
   const int index = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / kWarp;
   if (index >= launch.rows) return;
   const RescaleMatrix& matrix =
@@ -47,8 +44,6 @@ struct Squares {
 
 // The factor that gives X its norm, one block a matrix.
 __global__ void __launch_bounds__(kThreads) norm_kernel(const __grid_constant__ RescaleLaunch launch) {
-  let_next_begin();
-  wait_for_previous();
   const RescaleMatrix& matrix = launch.matrices[blockIdx.x];
   Squares mine{0, 0};
   for (int row = static_cast<int>(threadIdx.x); row < matrix.m; row += kThreads) {
@@ -98,7 +93,6 @@ __device__ void write_weights(const RescaleLaunch& launch, const RescaleMatrix& 
 }
 
 __global__ void __launch_bounds__(kThreads) write_kernel(const __grid_constant__ RescaleLaunch launch) {
-  wait_for_previous();
   if (!applies(launch.rates.apply)) return;
   const int index =
       array_of_block(launch.count, static_cast<int>(blockIdx.x), [&](int i) { return launch.matrices[i].first_block; });
@@ -118,12 +112,11 @@ __global__ void __launch_bounds__(kThreads) write_kernel(const __grid_constant__
 
 int rescale_blocks(int64_t m, int64_t n) { return static_cast<int>((m * n + kBlockElements - 1) / kBlockElements); }
 
-cudaError_t launch_rescale(const RescaleLaunch& launch, int device, cudaStream_t stream) {
-  CloseLaunches launches(device, stream);
-  launches.then(rows_kernel, {(launch.rows + kWarps - 1) / kWarps, kThreads}, launch);
-  launches.then(norm_kernel, {launch.count, kThreads}, launch);
-  launches.then(write_kernel, {launch.blocks, kThreads}, launch);
-  return launches.error();
+cudaError_t launch_rescale(const RescaleLaunch& launch, cudaStream_t stream) {
+  rows_kernel<<<(launch.rows + kWarps - 1) / kWarps, kThreads, 0, stream>>>(launch);
+  norm_kernel<<<launch.count, kThreads, 0, stream>>>(launch);
+  write_kernel<<<launch.blocks, kThreads, 0, stream>>>(launch);
+  return cudaGetLastError();
 }
 
 }  // namespace prism::cuda

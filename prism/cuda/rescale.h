@@ -37,6 +37,6 @@ struct RescaleLaunch {
 int rescale_blocks(int64_t m, int64_t n);
 
 // v ← β₂v + (1−β₂)·mean of O²;  X = O/√v;  W ← (1 − lr·λ)W − lr·scale·(norm/‖X‖_F)·X
-cudaError_t launch_rescale(const RescaleLaunch& launch, int device, cudaStream_t stream);
+cudaError_t launch_rescale(const RescaleLaunch& launch, cudaStream_t stream);
 
 }  // namespace prism::cuda

@@ -4,7 +4,6 @@
 
 #include "prism/cuda/blocks.cuh"
 #include "prism/cuda/eights.cuh"
-#include "prism/cuda/launch.cuh"
 #include "prism/cuda/signal.cuh"
 
 namespace prism::cuda {
@@ -14,6 +13,19 @@ constexpr int kThreads = 256;
 constexpr int kSampleElements = 4096;  // of a matrix
 constexpr float kExcess = 1.4f;        // typical ratio of the largest magnitude of a matrix to that of its sample
 constexpr int kRewriteBlocks = 1024;
+
+// Programmatic dependent launch: a kernel may begin before the previous one has ended, and must wait before it reads or
+// writes. Devices before compute capability 9.0 do not have it.
+__device__ void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 
 __device__ int64_t size_of(const SignalMatrix& matrix) { return static_cast<int64_t>(matrix.m) * matrix.n; }
 
@@ -326,17 +338,36 @@ struct RewriteKernel {
   static constexpr auto function = rewrite_kernel<T>;
 };
 
+// Launches a kernel that waits for the previous one itself, if it was compiled for the device.
+cudaError_t launch_closely(const auto& kernel, int blocks, const SignalLaunch& launch, int device,
+                           cudaStream_t stream) {
+  int major = 0;
+  const cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  if (error != cudaSuccess) return error;
+  cudaLaunchAttribute closely{};
+  closely.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  closely.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(blocks);
+  config.blockDim = dim3(kThreads);
+  config.stream = stream;
+  config.attrs = &closely;
+  config.numAttrs = major == 9 ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, launch);
+}
+
 }  // namespace
 
 cudaError_t launch_operands(const SignalLaunch& launch, int device, cudaStream_t stream) {
   for_type<SampleKernel>(launch.gradient)<<<launch.count, kThreads, 0, stream>>>(launch);
-  const cudaError_t error = cudaGetLastError();
-  if (error != cudaSuccess) return error;
-  CloseLaunches launches(device, stream);
-  launches.then(for_type<AdvanceKernel>(launch.gradient), {launch.blocks, kThreads}, launch);
-  launches.then(factor_kernel, {launch.count, kThreads}, launch);
-  launches.then(for_type<RewriteKernel>(launch.gradient), {min(launch.blocks, kRewriteBlocks), kThreads}, launch);
-  return launches.error();
+  cudaError_t error = cudaGetLastError();
+  const auto then = [&](const auto& kernel, int blocks) {
+    if (error == cudaSuccess) error = launch_closely(kernel, blocks, launch, device, stream);
+  };
+  then(for_type<AdvanceKernel>(launch.gradient), launch.blocks);
+  then(factor_kernel, launch.count);
+  then(for_type<RewriteKernel>(launch.gradient), min(launch.blocks, kRewriteBlocks));
+  return error;
 }
 
 cudaError_t launch_sums(const SignalLaunch& launch, double* sums, cudaStream_t stream) {

@@ -313,8 +313,7 @@ class ChunkStep {
   // W ← (1 − lr·λ)W − lr·scale·TQ: the update is the last product, written as it is formed, or stored and rescaled.
   void write() {
     multiply(update_products(rule_, chunk_, layout_, iteration_), pointers_of(chunk_, /*weights=*/true));
-    if (rule_.rescales())
-      then([&] { return launch_rescale(rescale_launch(rule_, chunk_, layout_, rates_), device_, stream_); });
+    if (rule_.rescales()) then([&] { return launch_rescale(rescale_launch(rule_, chunk_, layout_, rates_), stream_); });
   }
 
   cudaError_t error() const { return error_; }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "prism/cuda/launch.cuh"
 #include "prism/cuda/thin.h"
 #include "prism/cuda/thin_step.cuh"
 
@@ -13,8 +12,6 @@ using namespace thin;
 
 template <int K>
 __global__ void __launch_bounds__(Sizes<K>::kThreads, 1) thin_kernel(const __grid_constant__ ThinLaunch launch) {
-  let_next_begin();
-  wait_for_previous();
   if (!applies(launch.settings.apply)) return;
   extern __shared__ float4 memory[];
   __shared__ ThinMatrix matrix;
@@ -35,7 +32,6 @@ struct Batch {
 
 template <int Capacity>
 __global__ void table_kernel(const __grid_constant__ Batch<Capacity> batch, int count, ThinMatrix* table) {
-  let_next_begin();
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i < count) table[i] = batch.matrices[i];
 }
@@ -101,10 +97,8 @@ cudaError_t launch_side(ThinLaunch launch, const std::vector<ThinMatrix>& matric
   const int bytes = kFixed + launch.held_tiles * Sizes<K>::kTileBytes;
   error = cudaFuncSetAttribute(thin_kernel<K>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error != cudaSuccess) return error;
-  CloseLaunches launches(device, stream);
-  launches.then(thin_kernel<K>, {static_cast<int>(matrices.size()), Sizes<K>::kThreads, static_cast<size_t>(bytes)},
-                launch);
-  return launches.error();
+  thin_kernel<K><<<static_cast<int>(matrices.size()), Sizes<K>::kThreads, static_cast<size_t>(bytes), stream>>>(launch);
+  return cudaGetLastError();
 }
 
 // ---- operands of parts

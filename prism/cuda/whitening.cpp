@@ -140,11 +140,11 @@ cudaError_t Whitening::run(const SignalLaunch& signal, const Layout& layout, con
     std::vector<std::vector<Product>> phases;
     for (const auto& product : iteration.products)
       phases.push_back(iteration_products(/*by_norm=*/false, /*bytes=*/false, product, roots));
-    then([&] { return launch_root_start(launch, device, stream); });
+    then([&] { return launch_root_start(launch, stream); });
     then([&] { return launch_sequence(phases, roots.tickets, device, stream, launch.due); });
-    then([&] { return launch_root_operands(launch, device, stream); });
+    then([&] { return launch_root_operands(launch, stream); });
     then([&] { return launch_products(products(group, roots, layout, launch), {}, {}, device, stream); });
-    then([&] { return launch_whitened_factors(launch, device, stream); });
+    then([&] { return launch_whitened_factors(launch, stream); });
   }
   return error;
 }

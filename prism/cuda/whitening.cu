@@ -3,7 +3,6 @@
 
 #include "prism/cuda/blocks.cuh"
 #include "prism/cuda/eights.cuh"
-#include "prism/cuda/launch.cuh"
 #include "prism/cuda/whitening.h"
 
 namespace prism::cuda {
@@ -43,8 +42,6 @@ __device__ void for_columns(bool takes_eights, int n, Eights&& eights, One&& one
 
 // The squares and the trace of a block's rows of C, if its root is due.
 __global__ void __launch_bounds__(kThreads) covariance_kernel(const __grid_constant__ WhiteningLaunch launch) {
-  let_next_begin();
-  wait_for_previous();
   const WhiteningMatrix& matrix = launch.matrices[matrix_of_block(launch)];
   if (!is_due(launch, matrix)) return;
   const int n = matrix.n;
@@ -76,8 +73,6 @@ __global__ void __launch_bounds__(kThreads) covariance_kernel(const __grid_const
 // The factor of A and the scale of the root, one block a matrix (prism/linalg/shaping.cpp, `whitening_root`): for
 // R = C/size with size = bound²·‖C‖, the root of Ĉ = C_scale²·mean·C is Q/(C_scale·√(mean·size)).
 __global__ void __launch_bounds__(kThreads) start_factor_kernel(const __grid_constant__ WhiteningLaunch launch) {
-  let_next_begin();
-  wait_for_previous();
   const int index = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
   const WhiteningMatrix& matrix = launch.matrices[index];
   for (int i = index * kThreads + thread; i < launch.counter_count; i += launch.count * kThreads)
@@ -109,8 +104,6 @@ __global__ void __launch_bounds__(kThreads) start_factor_kernel(const __grid_con
 
 // A = A_scale·C/size in two halves.
 __global__ void __launch_bounds__(kThreads) start_kernel(const __grid_constant__ WhiteningLaunch launch) {
-  let_next_begin();
-  wait_for_previous();
   const int index = matrix_of_block(launch);
   const WhiteningMatrix& matrix = launch.matrices[index];
   if (!is_due(launch, matrix)) return;
@@ -145,8 +138,6 @@ __global__ void __launch_bounds__(kThreads) start_kernel(const __grid_constant__
 // The power of two of the root as an operand, one block a matrix. The largest entry of a positive semidefinite matrix is
 // on its diagonal; it becomes 2¹³ … 2¹⁴.
 __global__ void __launch_bounds__(kThreads) power_kernel(const __grid_constant__ WhiteningLaunch launch) {
-  let_next_begin();
-  wait_for_previous();
   const int index = static_cast<int>(blockIdx.x);
   const WhiteningMatrix& matrix = launch.matrices[index];
   const bool due = is_due(launch, matrix);
@@ -166,8 +157,6 @@ __global__ void __launch_bounds__(kThreads) power_kernel(const __grid_constant__
 // Stores the root if it was due, and writes it as an operand. Q_scale and `powers` are powers of two: a stored root gives
 // the same operand as the one just computed.
 __global__ void __launch_bounds__(kThreads) operand_kernel(const __grid_constant__ WhiteningLaunch launch) {
-  let_next_begin();
-  wait_for_previous();
   const int index = matrix_of_block(launch);
   const WhiteningMatrix& matrix = launch.matrices[index];
   const int n = matrix.n;
@@ -213,8 +202,6 @@ __global__ void __launch_bounds__(kThreads) operand_kernel(const __grid_constant
 // The power of two of X, one thread a matrix. The entries of the operand of T are at most 2¹⁴, so those of TP are at most
 // 2¹⁴·√n times the largest norm of a row of P; X then stays below 2¹⁵.
 __global__ void alpha_kernel(const __grid_constant__ WhiteningLaunch launch) {
-  let_next_begin();
-  wait_for_previous();
   const int index = static_cast<int>(threadIdx.x);
   if (index >= launch.count) return;
   const WhiteningMatrix& matrix = launch.matrices[index];
@@ -225,8 +212,6 @@ __global__ void alpha_kernel(const __grid_constant__ WhiteningLaunch launch) {
 }
 
 __global__ void __launch_bounds__(kThreads) X_kernel(const __grid_constant__ WhiteningLaunch launch) {
-  let_next_begin();
-  wait_for_previous();
   const WhiteningMatrix& matrix = launch.matrices[array_of_block(
       launch.count, static_cast<int>(blockIdx.x), [&](int i) { return launch.matrices[i].first_X_block; })];
   double squares = 0;
@@ -250,8 +235,6 @@ __global__ void __launch_bounds__(kThreads) X_kernel(const __grid_constant__ Whi
 
 // The factors of R = (XXᵀ + γ²I)/trace and of the update, one block a matrix.
 __global__ void __launch_bounds__(kThreads) gram_factor_kernel(const __grid_constant__ WhiteningLaunch launch) {
-  let_next_begin();
-  wait_for_previous();
   const int index = static_cast<int>(blockIdx.x);
   const WhiteningMatrix& matrix = launch.matrices[index];
   const int last = index + 1 < launch.count ? launch.matrices[index + 1].first_X_block : launch.X_blocks;
@@ -271,27 +254,24 @@ __global__ void __launch_bounds__(kThreads) gram_factor_kernel(const __grid_cons
 
 }  // namespace
 
-cudaError_t launch_root_start(const WhiteningLaunch& launch, int device, cudaStream_t stream) {
-  CloseLaunches launches(device, stream);
-  launches.then(covariance_kernel, {launch.blocks, kThreads}, launch);
-  launches.then(start_factor_kernel, {launch.count, kThreads}, launch);
-  launches.then(start_kernel, {launch.blocks, kThreads}, launch);
-  return launches.error();
+cudaError_t launch_root_start(const WhiteningLaunch& launch, cudaStream_t stream) {
+  covariance_kernel<<<launch.blocks, kThreads, 0, stream>>>(launch);
+  start_factor_kernel<<<launch.count, kThreads, 0, stream>>>(launch);
+  start_kernel<<<launch.blocks, kThreads, 0, stream>>>(launch);
+  return cudaGetLastError();
 }
 
-cudaError_t launch_root_operands(const WhiteningLaunch& launch, int device, cudaStream_t stream) {
-  CloseLaunches launches(device, stream);
-  launches.then(power_kernel, {launch.count, kThreads}, launch);
-  launches.then(operand_kernel, {launch.blocks, kThreads}, launch);
-  launches.then(alpha_kernel, {1, kMaxMatrices}, launch);
-  return launches.error();
+cudaError_t launch_root_operands(const WhiteningLaunch& launch, cudaStream_t stream) {
+  power_kernel<<<launch.count, kThreads, 0, stream>>>(launch);
+  operand_kernel<<<launch.blocks, kThreads, 0, stream>>>(launch);
+  alpha_kernel<<<1, kMaxMatrices, 0, stream>>>(launch);
+  return cudaGetLastError();
 }
 
-cudaError_t launch_whitened_factors(const WhiteningLaunch& launch, int device, cudaStream_t stream) {
-  CloseLaunches launches(device, stream);
-  launches.then(X_kernel, {launch.X_blocks, kThreads}, launch);
-  launches.then(gram_factor_kernel, {launch.count, kThreads}, launch);
-  return launches.error();
+cudaError_t launch_whitened_factors(const WhiteningLaunch& launch, cudaStream_t stream) {
+  X_kernel<<<launch.X_blocks, kThreads, 0, stream>>>(launch);
+  gram_factor_kernel<<<launch.count, kThreads, 0, stream>>>(launch);
+  return cudaGetLastError();
 }
 
 }  // namespace prism::cuda

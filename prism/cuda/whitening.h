@@ -46,13 +46,13 @@ struct WhiteningLaunch {
 };
 
 // Decides which roots are due, and writes A of those.
-cudaError_t launch_root_start(const WhiteningLaunch& launch, int device, cudaStream_t stream);
+cudaError_t launch_root_start(const WhiteningLaunch& launch, cudaStream_t stream);
 
 // Stores the roots that were due, and writes all roots as operands.
-cudaError_t launch_root_operands(const WhiteningLaunch& launch, int device, cudaStream_t stream);
+cudaError_t launch_root_operands(const WhiteningLaunch& launch, cudaStream_t stream);
 
 // Computes the factors of the Gram matrices and updates from X.
-cudaError_t launch_whitened_factors(const WhiteningLaunch& launch, int device, cudaStream_t stream);
+cudaError_t launch_whitened_factors(const WhiteningLaunch& launch, cudaStream_t stream);
 
 // The whitening of a chunk's wide matrices, in groups whose n×n matrices fit the scratch memory.
 class Whitening {

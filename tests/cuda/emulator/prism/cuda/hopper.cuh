@@ -59,6 +59,8 @@ void store_wait_read();
 void store_wait();
 inline void store_fence() {}
 
+inline void wait_for_previous() {}
+inline void let_next_begin() {}
 template <int Registers>
 void more_registers() {}
 template <int Registers>
