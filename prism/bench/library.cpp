@@ -11,6 +11,8 @@
 #include <functional>
 
 #include "prism/bench/timing.h"
+#include "prism/linalg/product.h"
+#include "prism/linalg/scratch.h"
 #include "prism/optim/kernel_rule.h"
 #include "prism/train/summary.h"
 
@@ -94,13 +96,17 @@ void add_library_rates(Roofline& roofline, const std::vector<Kernel>& kernels, c
 HostRates host_rates(int64_t repeats) {
   constexpr int64_t kSide = 512, kCount = 16;
   const Tensor A = at::randn({kCount, kSide, kSide});
-  const auto rate = [&](const Tensor& X) {
-    Tensor C = at::empty_like(X);
-    at::bmm_out(C, X, X);
-    const double ms = train::median(time_calls(at::kCPU, repeats, [&] { at::bmm_out(C, X, X); }));
+  const auto rate = [&](const std::function<void()>& multiply) {
+    multiply();
+    const double ms = train::median(time_calls(at::kCPU, repeats, multiply));
     return 2.0 * kCount * kSide * kSide * kSide / ms * 1e3;
   };
-  return {rate(A), rate(A.to(at::kBFloat16))};
+  const auto torch_rate = [&](const Tensor& X) {
+    Tensor C = at::empty_like(X);
+    return rate([&] { at::bmm_out(C, X, X); });
+  };
+  const ScratchScope scope;
+  return {.ours = rate([&] { product(A, A); }), .float32 = torch_rate(A), .bfloat16 = torch_rate(A.to(at::kBFloat16))};
 }
 
 double library_ms(const Roofline& roofline) {

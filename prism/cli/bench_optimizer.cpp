@@ -100,9 +100,12 @@ nlohmann::json compare_on_host(const std::vector<bench::StepTime>& rows, int64_t
   print_ratio(rows, "adamw", "torch_adamw_fused");
   if (!print_ratio(rows, "prism_minimax9", "torch_muon")) return nlohmann::json::object();
   const auto rates = bench::host_rates(repeats);
-  fmt::print("products of 512×512 run at {} GFLOP/s in float32 and at {} in bfloat16 ({:.2f} ×)\n",
-             in_rate(rates.float32 / 1e9), in_rate(rates.bfloat16 / 1e9), rates.float32 / rates.bfloat16);
-  return {{"products_gflops", {{"float32", rates.float32 / 1e9}, {"bfloat16", rates.bfloat16 / 1e9}}}};
+  fmt::print(
+      "products of 512×512 run at {} GFLOP/s in bfloat16, {} in torch's float32 ({:.2f} ×), {} in ours ({:.2f} ×)\n",
+      in_rate(rates.bfloat16 / 1e9), in_rate(rates.float32 / 1e9), rates.float32 / rates.bfloat16,
+      in_rate(rates.ours / 1e9), rates.ours / rates.bfloat16);
+  return {{"products_gflops",
+           {{"ours", rates.ours / 1e9}, {"float32", rates.float32 / 1e9}, {"bfloat16", rates.bfloat16 / 1e9}}}};
 }
 
 int bench_optimizer(const OptimizerOptions& options) {

@@ -2,8 +2,8 @@
 
 #include <ATen/ops/linalg_vector_norm.h>
 
+#include "prism/linalg/product.h"
 #include "prism/linalg/scratch.h"
-#include "prism/linalg/symmetric.h"
 
 namespace prism {
 namespace {

@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "prism/linalg/gram.h"
-#include "prism/linalg/symmetric.h"
+#include "prism/linalg/product.h"
 
 namespace prism {
 namespace {

@@ -1,9 +1,7 @@
 #include "prism/linalg/scratch.h"
 
-#include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/matmul.h>
 #include <ATen/ops/mul.h>
 #include <c10/core/CPUAllocator.h>
 
@@ -81,16 +79,6 @@ Tensor scaled(const Tensor& X, double factor) {
   if (!reuses(X)) return X * factor;
   Tensor Y = scratch(X.sizes(), X.options());
   return at::mul_out(Y, X, factor);
-}
-
-Tensor product(const Tensor& A, const Tensor& B) {
-  const auto multiply = [](const Tensor& X, const Tensor& Y) {
-    if (!reuses(X) || X.dim() != 3) return X.matmul(Y);
-    Tensor C = scratch({X.size(0), X.size(1), Y.size(2)}, X.options());
-    return at::bmm_out(C, X, Y);
-  };
-  const bool is_transposed = A.is_cpu() && A.stride(-1) != 1 && A.stride(-2) == 1;
-  return is_transposed ? multiply(B.mT(), A.mT()).mT() : multiply(A, B);
 }
 
 }  // namespace prism

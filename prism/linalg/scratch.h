@@ -4,7 +4,7 @@
 
 namespace prism {
 
-// While an object of this class lives, scratch() and product() on its thread reuse the memory of tensors that are gone.
+// While an object of this class lives, the functions below and the products on its thread reuse the memory of tensors that are gone.
 // malloc would return large blocks to the system, and the kernel would clear their pages again for the next matrix.
 class ScratchScope {
  public:
@@ -20,9 +20,5 @@ Tensor scratch(at::IntArrayRef shape, const at::TensorOptions& options);
 // Copies of X and of factor·X in scratch memory.
 Tensor scratch_copy(const Tensor& X);
 Tensor scaled(const Tensor& X, double factor);
-
-// A·B as matmul gives it, in scratch memory within a ScratchScope. On the CPU the product with a transposed A is stored
-// as A is: its transpose is contiguous.
-Tensor product(const Tensor& A, const Tensor& B);
 
 }  // namespace prism

@@ -16,9 +16,9 @@
 #include <cmath>
 #include <limits>
 
+#include "prism/linalg/product.h"
 #include "prism/linalg/roots.h"
 #include "prism/linalg/scratch.h"
-#include "prism/linalg/symmetric.h"
 
 namespace prism {
 namespace {
@@ -46,7 +46,7 @@ Tensor right_power(const Tensor& T, const Tensor& N, int64_t root, const PolarOp
   const int64_t m = T.size(-2);
   if (N.defined() && T.size(-1) > 2 * m) {  // the top block of (SSᵀ)^(−1/root) S, S = [T; N]
     const Tensor S = at::cat({T, N}, -2);
-    return inverse_power(gram(S.mT(), Tensor()), root, options).narrow(-2, 0, m).matmul(S);
+    return product(inverse_power(gram(S.mT(), Tensor()), root, options).narrow(-2, 0, m), S);
   }
   return product(T, inverse_power(gram(T, N), root, options));
 }
@@ -192,7 +192,7 @@ Tensor shape_with_covariance(const Tensor& T, const Covariance& left, const Cova
   Tensor O;
   if (side == Side::Right) O = product(X, power(X, right, 2));
   if (side == Side::Left) O = product(power(X.mT(), left, 2), X);
-  if (side == Side::Both) O = power(X.mT(), left, 4).matmul(X).matmul(power(X, right, 4));
+  if (side == Side::Both) O = product(product(power(X.mT(), left, 4), X), power(X, right, 4));
   return O.to(T.scalar_type());
 }
 
@@ -204,7 +204,7 @@ Covariance whitening_root(const Covariance& covariance, const PolarOptions& opti
 
 Tensor whitened(const Tensor& T, const Covariance& root) {
   const auto type = root.C.scalar_type();
-  return divided(T, nonzero_or_one(root.scale.to(at::kDouble)), type).matmul(root.C);
+  return product(divided(T, nonzero_or_one(root.scale.to(at::kDouble)), type), root.C);
 }
 
 Covariance white_noise(const Tensor& X, const Tensor& factor) {

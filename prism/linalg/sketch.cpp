@@ -14,7 +14,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "prism/linalg/symmetric.h"
+#include "prism/linalg/product.h"
 
 namespace prism {
 namespace {

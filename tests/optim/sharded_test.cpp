@@ -1,12 +1,14 @@
 // Tests what a run on several processes relies on: the result of a matrix does not depend on the matrices stacked with
 // it, every process computes the same owner for a matrix, and parts of tensors reach their owners and come back.
 
+#include <ATen/Parallel.h>
 #include <c10/util/accumulate.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <numeric>
 
+#include "prism/linalg/host_product.h"
 #include "prism/optim/engine.h"
 #include "prism/optim/ownership.h"
 #include "prism/optim/registry.h"
@@ -34,13 +36,17 @@ Tensor trained(const std::string& name, const Json& options, at::IntArrayRef sha
   return parameters[index].second.detach();
 }
 
-// MKL's products may differ in the last bit with the alignment of a matrix in its stack. Sides that are multiples of 4
-// keep every matrix at a multiple of 64 bytes.
+// The products of prism and muon depend on nothing but their operands, where the processor can take them. torch's may
+// differ in the last bit with the alignment of a matrix in its stack: sides that are multiples of 4 keep every matrix at a
+// multiple of 64 bytes.
+bool takes_any_sides(const std::string& name) { return has_host_product() && (name == "prism" || name == "muon"); }
+
 struct Companions : testing::TestWithParam<std::tuple<std::string, Json>> {};
 
 TEST_P(Companions, DoNotChangeAResult) {
   const auto& [name, options] = GetParam();
-  const std::vector<std::vector<int64_t>> shapes = {{8, 4}, {32, 48}, {64, 64}, {100, 36}, {3, 16, 24}};
+  std::vector<std::vector<int64_t>> shapes = {{8, 4}, {32, 48}, {64, 64}, {100, 36}, {3, 16, 24}};
+  if (takes_any_sides(name)) shapes.insert(shapes.end(), {{7, 5}, {33, 129}, {81, 90}, {3, 17, 31}});
   for (const auto type : {at::kFloat, at::kDouble}) {
     for (const auto& shape : shapes) {
       const Tensor alone = trained(name, options, shape, 0, type);
@@ -55,8 +61,36 @@ INSTANTIATE_TEST_SUITE_P(All, Companions,
                          testing::Values(std::tuple("prism", Json::object()),
                                          std::tuple("prism", Json{{"covariance", "ema"}}),
                                          std::tuple("prism", Json{{"covariance", "ema"}, {"side", "inputs"}}),
+                                         std::tuple("prism", Json{{"covariance", "ema"}, {"side", "whitened"}}),
                                          std::tuple("muon", Json::object()), std::tuple("soap", Json::object()),
                                          std::tuple("adamw", Json::object())),
+                         [](const auto& one) { return std::get<0>(one.param) + std::to_string(one.index); });
+
+struct Threads : testing::TestWithParam<std::tuple<std::string, Json>> {};
+
+TEST_P(Threads, DoNotChangeAResult) {
+  const auto& [name, options] = GetParam();
+  if (!has_host_product()) GTEST_SKIP() << "torch's products depend on threads";
+  const int before = at::get_num_threads();
+  for (const auto& shape : std::vector<std::vector<int64_t>>{{1000, 37}, {37, 1000}, {129, 77}, {300, 257}}) {
+    for (const int64_t companions : {0, 2}) {
+      at::set_num_threads(1);
+      const Tensor expected = trained(name, options, shape, companions, at::kFloat);
+      for (const int threads : {2, 5}) {
+        at::set_num_threads(threads);
+        EXPECT_TRUE(expected.equal(trained(name, options, shape, companions, at::kFloat)))
+            << at::IntArrayRef(shape) << " with " << companions << " others on " << threads << " threads";
+      }
+    }
+  }
+  at::set_num_threads(before);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Threads,
+                         testing::Values(std::tuple("prism", Json::object()),
+                                         std::tuple("prism", Json{{"covariance", "ema"}}),
+                                         std::tuple("prism", Json{{"covariance", "ema"}, {"side", "whitened"}}),
+                                         std::tuple("muon", Json::object())),
                          [](const auto& one) { return std::get<0>(one.param) + std::to_string(one.index); });
 
 // ---- owners

@@ -1,7 +1,9 @@
-// Half of a matrix product. Both operands are packed once into panels, and only the tiles that touch the lower triangle
-// are computed; calls of a BLAS for each block would pack the same rows again and again.
+// Matrix products on the CPU. Operands are packed into panels, and tiles of the result are summed in registers. Of
+// symmetric products only the tiles that touch the lower triangle are computed; calls of a BLAS for each block would pack
+// the same rows again and again. Whole products are here because some BLAS libraries use only half of the width of some
+// processors' registers.
 
-#include "prism/linalg/lower_product.h"
+#include "prism/linalg/host_product.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
@@ -17,7 +19,7 @@ namespace prism {
 namespace {
 
 constexpr int64_t kDepth = 256;  // the depth of packed panels: one panel of B and one of A stay in the first caches
-constexpr int64_t kBand = 240;   // rows of A packed at a time; a multiple of the rows of every tile
+constexpr int64_t kBand = 240;   // most rows of A packed at a time; a multiple of the rows of every tile
 constexpr int64_t kRun = 16;     // elements of a row that are packed at a time
 
 // The registers of a tile: kRows × kVectors vectors of kBytes.
@@ -78,24 +80,19 @@ PRISM_INLINE void pack(const Real* X, int64_t count, int64_t line, int64_t depth
   }
 }
 
-template <class Real>
-struct Product {
-  Strided<Real> A, B;
-  Real* C;
-  int64_t n, k;
-};
-
 // Adds the columns [first, first + depth) of A times those rows of B to the rows [begin, end) of C.
 template <class T, class Real>
-PRISM_INLINE void multiply_band(const Product<Real>& x, int64_t begin, int64_t end, int64_t first, int64_t depth,
+PRISM_INLINE void multiply_band(const HostProduct<Real>& x, int64_t begin, int64_t end, int64_t first, int64_t depth,
                                 const Real* B, Real* A) {
   alignas(64) Real tile[T::kHeight * T::kColumns];
+  const bool lower = x.part == Part::Lower;
   pack<T::kHeight>(x.A.data + begin * x.A.row + first * x.A.column, end - begin, x.A.row, depth, x.A.column, A);
-  for (int64_t j = 0; j < end; j += T::kColumns) {
+  for (int64_t j = 0; j < (lower ? end : x.n); j += T::kColumns) {
     // Tiles whose last row is above the diagonal are skipped.
-    const int64_t above = std::max<int64_t>(0, j - begin) / T::kHeight * T::kHeight;
+    const int64_t above = lower ? std::max<int64_t>(0, j - begin) / T::kHeight * T::kHeight : 0;
     for (int64_t i = begin + above; i < end; i += T::kHeight) {
-      const int64_t rows = std::min(T::kHeight, end - i), columns = std::min(T::kColumns, i + rows - j);
+      const int64_t rows = std::min(T::kHeight, end - i);
+      const int64_t columns = std::min(T::kColumns, (lower ? i + rows : x.n) - j);
       T::multiply(A + (i - begin) * depth, B + j * depth, depth, tile, columns);
       for (int64_t r = 0; r < rows; ++r) {
         Real* row = x.C + (i + r) * x.n + j;
@@ -107,7 +104,7 @@ PRISM_INLINE void multiply_band(const Product<Real>& x, int64_t begin, int64_t e
 }
 
 template <class T, class Real>
-PRISM_INLINE void pack_columns(const Product<Real>& x, int64_t begin, int64_t end, int64_t first, int64_t depth,
+PRISM_INLINE void pack_columns(const HostProduct<Real>& x, int64_t begin, int64_t end, int64_t first, int64_t depth,
                                Real* B) {
   pack<T::kColumns>(x.B.data + first * x.B.row + begin * x.B.column, end - begin, x.B.column, depth, x.B.row,
                     B + begin * depth);
@@ -116,26 +113,26 @@ PRISM_INLINE void pack_columns(const Product<Real>& x, int64_t begin, int64_t en
 // The two functions above for one level of instructions.
 template <class Real>
 struct Functions {
-  int64_t columns;  // of a tile
-  void (*pack_columns)(const Product<Real>&, int64_t begin, int64_t end, int64_t first, int64_t depth, Real* B);
-  void (*multiply_band)(const Product<Real>&, int64_t begin, int64_t end, int64_t first, int64_t depth, const Real* B,
-                        Real* A);
+  int64_t rows, columns;  // of a tile
+  void (*pack_columns)(const HostProduct<Real>&, int64_t begin, int64_t end, int64_t first, int64_t depth, Real* B);
+  void (*multiply_band)(const HostProduct<Real>&, int64_t begin, int64_t end, int64_t first, int64_t depth,
+                        const Real* B, Real* A);
 };
 
 #ifdef PRISM_HAS_LEVELS
-#define PRISM_LEVEL(name, level, bytes, rows, vectors)                                                         \
-  template <class Real>                                                                                        \
-  struct name {                                                                                                \
-    using T = Tile<Real, bytes, rows, vectors>;                                                                \
-    [[gnu::target(level)]] static void pack(const Product<Real>& x, int64_t begin, int64_t end, int64_t first, \
-                                            int64_t depth, Real* B) {                                          \
-      pack_columns<T>(x, begin, end, first, depth, B);                                                         \
-    }                                                                                                          \
-    [[gnu::target(level)]] static void band(const Product<Real>& x, int64_t begin, int64_t end, int64_t first, \
-                                            int64_t depth, const Real* B, Real* A) {                           \
-      multiply_band<T>(x, begin, end, first, depth, B, A);                                                     \
-    }                                                                                                          \
-    static constexpr Functions<Real> functions = {T::kColumns, pack, band};                                    \
+#define PRISM_LEVEL(name, level, bytes, rows, vectors)                                                             \
+  template <class Real>                                                                                            \
+  struct name {                                                                                                    \
+    using T = Tile<Real, bytes, rows, vectors>;                                                                    \
+    [[gnu::target(level)]] static void pack(const HostProduct<Real>& x, int64_t begin, int64_t end, int64_t first, \
+                                            int64_t depth, Real* B) {                                              \
+      pack_columns<T>(x, begin, end, first, depth, B);                                                             \
+    }                                                                                                              \
+    [[gnu::target(level)]] static void band(const HostProduct<Real>& x, int64_t begin, int64_t end, int64_t first, \
+                                            int64_t depth, const Real* B, Real* A) {                               \
+      multiply_band<T>(x, begin, end, first, depth, B, A);                                                         \
+    }                                                                                                              \
+    static constexpr Functions<Real> functions = {T::kHeight, T::kColumns, pack, band};                            \
   }
 
 PRISM_LEVEL(Avx512, "arch=x86-64-v4", 64, 8, 3);
@@ -157,11 +154,16 @@ const Functions<Real>* functions_here() {
 int64_t divided_up(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
 template <class Real>
-void multiply(const Product<Real>& x) {
+void multiply_in_parallel(const HostProduct<Real>& x) {
   const auto* functions = functions_here<Real>();
   TORCH_INTERNAL_ASSERT(functions != nullptr);
-  const int64_t columns = functions->columns, panels = divided_up(x.n, columns), bands = divided_up(x.n, kBand);
+  const int64_t columns = functions->columns, panels = divided_up(x.n, columns);
   const int64_t depth = divided_up(x.k, divided_up(x.k, kDepth));
+  // Of a lower part, the bands are not equally long: each thread takes every n-th of many.
+  const int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
+  const int64_t share = divided_up(x.m, x.part == Part::Whole ? threads : 4 * threads);
+  const int64_t rows = std::min(kBand, divided_up(share, functions->rows) * functions->rows);
+  const int64_t bands = divided_up(x.m, rows);
   const auto allocate = [](int64_t count) { return scratch({count}, c10::CppTypeToScalarType<Real>::value); };
   const Tensor packed = allocate(panels * columns * depth);
   Real* B = packed.mutable_data_ptr<Real>();
@@ -170,13 +172,11 @@ void multiply(const Product<Real>& x) {
     at::parallel_for(0, panels, 8, [&](int64_t begin, int64_t end) {
       functions->pack_columns(x, begin * columns, std::min(end * columns, x.n), first, here, B);
     });
-    // Lower bands are longer: each thread takes every n-th.
-    const int64_t threads = std::min<int64_t>(at::get_num_threads(), bands);
     at::parallel_for(0, threads, 1, [&](int64_t begin, int64_t end) {
-      const Tensor band = allocate(kBand * here);
+      const Tensor band = allocate(rows * here);
       for (int64_t thread = begin; thread < end; ++thread) {
         for (int64_t b = thread; b < bands; b += threads) {
-          functions->multiply_band(x, b * kBand, std::min((b + 1) * kBand, x.n), first, here, B,
+          functions->multiply_band(x, b * rows, std::min((b + 1) * rows, x.m), first, here, B,
                                    band.mutable_data_ptr<Real>());
         }
       }
@@ -186,14 +186,9 @@ void multiply(const Product<Real>& x) {
 
 }  // namespace
 
-bool has_lower_product() { return functions_here<float>() != nullptr; }
+bool has_host_product() { return functions_here<float>() != nullptr; }
 
-void lower_product(Strided<float> A, Strided<float> B, float* C, int64_t n, int64_t k) {
-  multiply(Product<float>{A, B, C, n, k});
-}
-
-void lower_product(Strided<double> A, Strided<double> B, double* C, int64_t n, int64_t k) {
-  multiply(Product<double>{A, B, C, n, k});
-}
+void multiply(const HostProduct<float>& product) { multiply_in_parallel(product); }
+void multiply(const HostProduct<double>& product) { multiply_in_parallel(product); }
 
 }  // namespace prism

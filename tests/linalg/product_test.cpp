@@ -1,8 +1,11 @@
-#include "prism/linalg/symmetric.h"
+#include "prism/linalg/product.h"
 
 #include <ATen/Parallel.h>
 
-#include "prism/linalg/lower_product.h"
+#include <array>
+#include <vector>
+
+#include "prism/linalg/host_product.h"
 #include "tests/close.h"
 #include "tests/linalg/matrices.h"
 
@@ -10,6 +13,47 @@ namespace prism {
 namespace {
 
 using test::random;
+
+TEST(Product, IsThatOfMatmul) {
+  // Small products are torch's. The other sizes end in the middle of tiles, panels, bands and blocks of depth.
+  for (const auto& [m, k, n] : std::vector<std::array<int64_t, 3>>{
+           {1, 1, 1}, {3, 400, 260}, {63, 64, 65}, {64, 64, 64}, {50, 300, 389}, {513, 65, 90}, {300, 700, 47}}) {
+    const Tensor A = random({m, k}, 1), B = random({k, n}, 2), C = A.matmul(B);
+    EXPECT_CLOSE(product(A, B), C, 1e-14) << m << ' ' << k << ' ' << n;
+    EXPECT_CLOSE(product(A.to(at::kFloat), B.to(at::kFloat)), C, 3e-6) << m << ' ' << k << ' ' << n;
+  }
+}
+
+TEST(Product, HasTheSameBitsForAnyStridesAndThreads) {
+  if (!has_host_product()) GTEST_SKIP() << "torch's products depend on both";
+  const Tensor A = random({3, 301, 530}, 5).to(at::kFloat), B = random({3, 530, 170}, 6).to(at::kFloat);
+  const Tensor C = product(A, B);
+  EXPECT_SAME(product(A, B.mT().contiguous().mT()), C);
+  EXPECT_SAME(product(A[1].slice(1, 0, 530), B[1]), C[1]);
+  EXPECT_SAME(product(A.slice(1, 40, 200), B), C.slice(1, 40, 200).contiguous());
+  const int before = at::get_num_threads();
+  at::set_num_threads(4);  // more threads than matrices: each product is cut
+  const Tensor threaded = product(A, B);
+  at::set_num_threads(before);
+  EXPECT_SAME(threaded, C);
+}
+
+TEST(Product, OfATransposedMatrixIsStoredAsItIs) {
+  const Tensor A = random({2, 90, 80}, 1), B = random({2, 80, 70}, 2);
+  const Tensor C = product(A.mT().contiguous().mT(), B);
+  EXPECT_TRUE(C.mT().is_contiguous());
+  EXPECT_CLOSE(C, A.matmul(B), 1e-14);
+}
+
+TEST(Product, TakesWhatMatmulTakes) {
+  const Tensor A = random({2, 3, 70, 80}, 1), B = random({2, 3, 80, 90}, 2);
+  EXPECT_CLOSE(product(A, B), A.matmul(B), 1e-14);
+  EXPECT_CLOSE(product(A, B[1][2]), A.matmul(B[1][2]), 1e-14);  // one matrix for all
+  const Tensor narrow = A.to(at::kBFloat16), other = B.to(at::kBFloat16);
+  EXPECT_SAME(product(narrow, other), narrow.matmul(other));
+  EXPECT_SAME(product(at::zeros({300, 0}), at::zeros({0, 400})), at::zeros({300, 400}));
+  EXPECT_EQ(product(at::zeros({0, 300, 400}), at::zeros({0, 400, 4})).sizes(), at::IntArrayRef({0, 300, 4}));
+}
 
 TEST(SymmetricProduct, OfAMatrixWithItsTransposeIsTheProduct) {
   // Half products start at 64. The other sizes end in the middle of panels, tiles, bands and blocks of depth.
@@ -24,7 +68,7 @@ TEST(SymmetricProduct, OfAMatrixWithItsTransposeIsTheProduct) {
 }
 
 TEST(SymmetricProduct, HasTheSameBitsForAnyStridesAndThreads) {
-  if (!has_lower_product()) GTEST_SKIP() << "torch's products depend on both";
+  if (!has_host_product()) GTEST_SKIP() << "torch's products depend on both";
   const Tensor X = random({3, 301, 530}, 5).to(at::kFloat);
   const Tensor C = symmetric_product(X.mT(), X);
   const Tensor strided = X.mT().contiguous().mT();

@@ -4,6 +4,12 @@
 
 namespace prism {
 
+// Matrix products of batches, with results in scratch memory (scratch.h) on the CPU. For matrices that are not small the
+// CPU takes the products of host_product.h if the processor can, whose bits depend on nothing but the operands.
+
+// A·B as matmul gives it. On the CPU the product with a transposed A is stored as A is: its transpose is contiguous.
+Tensor product(const Tensor& A, const Tensor& B);
+
 // A·B for a product that is known to be symmetric: XᵀX, or two polynomials of the same symmetric matrix. The result is
 // exactly symmetric (except for 16-bit types). The CPU computes only the blocks up to the diagonal, about half of the
 // work, and mirrors them. A (…, n, k) and B (…, k, n) have the same type and batch.

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+
+namespace prism {
+
+// A matrix in memory: element (i, j) is data[i·row + j·column].
+template <class Real>
+struct Strided {
+  const Real* data;
+  int64_t row, column;
+};
+
+// Which elements of a product to compute: all, or those of a square on and below the diagonal.
+enum class Part { Whole, Lower };
+
+// C = AB, of which the rest is left undefined. A is m × k, B k × n, and C m × n and contiguous.
+template <class Real>
+struct HostProduct {
+  Strided<Real> A, B;
+  Real* C;
+  int64_t m, n, k;
+  Part part;
+};
+
+// Returns true if this processor has the vector instructions that multiply() is written for. The environment variable
+// ATEN_CPU_CAPABILITY of torch limits them.
+bool has_host_product();
+
+// Sums run over k in a fixed order: the bits depend neither on strides, threads, processor nor part.
+void multiply(const HostProduct<float>& product);
+void multiply(const HostProduct<double>& product);
+
+}  // namespace prism
