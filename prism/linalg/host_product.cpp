@@ -85,7 +85,7 @@ template <class T, class Real>
 PRISM_INLINE void multiply_band(const HostProduct<Real>& x, int64_t begin, int64_t end, int64_t first, int64_t depth,
                                 const Real* B, Real* A) {
   alignas(64) Real tile[T::kHeight * T::kColumns];
-  const bool lower = x.part == Part::Lower;
+  const bool lower = x.part == Part::Lower, adds = x.adds || first > 0;
   pack<T::kHeight>(x.A.data + begin * x.A.row + first * x.A.column, end - begin, x.A.row, depth, x.A.column, A);
   for (int64_t j = 0; j < (lower ? end : x.n); j += T::kColumns) {
     // Tiles whose last row is above the diagonal are skipped.
@@ -97,7 +97,7 @@ PRISM_INLINE void multiply_band(const HostProduct<Real>& x, int64_t begin, int64
       for (int64_t r = 0; r < rows; ++r) {
         Real* row = x.C + (i + r) * x.n + j;
         const Real* sums = tile + r * T::kColumns;
-        for (int64_t c = 0; c < columns; ++c) row[c] = first > 0 ? row[c] + sums[c] : sums[c];
+        for (int64_t c = 0; c < columns; ++c) row[c] = (adds ? row[c] : 0) + x.factor * sums[c];
       }
     }
   }
@@ -159,10 +159,12 @@ void multiply_in_parallel(const HostProduct<Real>& x) {
   TORCH_INTERNAL_ASSERT(functions != nullptr);
   const int64_t columns = functions->columns, panels = divided_up(x.n, columns);
   const int64_t depth = divided_up(x.k, divided_up(x.k, kDepth));
-  // Of a lower part, the bands are not equally long: each thread takes every n-th of many.
+  // Every thread takes the same number of bands of equal height. Those of a lower part are not equally long: it takes
+  // every n-th of more.
   const int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
-  const int64_t share = divided_up(x.m, x.part == Part::Whole ? threads : 4 * threads);
-  const int64_t rows = std::min(kBand, divided_up(share, functions->rows) * functions->rows);
+  const int64_t share = x.part == Part::Whole ? threads : 4 * threads;
+  const int64_t most = divided_up(divided_up(x.m, kBand), share) * share;
+  const int64_t rows = divided_up(divided_up(x.m, most), functions->rows) * functions->rows;
   const int64_t bands = divided_up(x.m, rows);
   const auto allocate = [](int64_t count) { return scratch({count}, c10::CppTypeToScalarType<Real>::value); };
   const Tensor packed = allocate(panels * columns * depth);
@@ -187,6 +189,15 @@ void multiply_in_parallel(const HostProduct<Real>& x) {
 }  // namespace
 
 bool has_host_product() { return functions_here<float>() != nullptr; }
+
+bool is_host_product_faster() {
+#ifdef PRISM_HAS_LEVELS
+  static const bool other_maker = !__builtin_cpu_is("intel");
+  return has_host_product() && other_maker;
+#else
+  return false;
+#endif
+}
 
 void multiply(const HostProduct<float>& product) { multiply_in_parallel(product); }
 void multiply(const HostProduct<double>& product) { multiply_in_parallel(product); }

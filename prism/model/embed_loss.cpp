@@ -1,6 +1,5 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
@@ -91,8 +90,8 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
       losses.narrow(0, first, count).copy_(ops::cross_entropy_(z, targets.narrow(0, first, count), gradient));
       if (!gradient) continue;
       Tensor dh_piece = dh.narrow(0, first, count);
-      at::addmm_out(dh_piece, dh_piece, z, H, /*beta=*/0, scale);
-      add_weight_gradient_(dH, z, h_piece, /*beta=*/first > 0 ? 1 : 0, scale);
+      input_gradient_out(dh_piece, z, H, scale);
+      weight_gradient_out(dH, z, h_piece, scale, /*adds=*/first > 0);
     }
     if (gradient) ctx->save_for_backward({dh, dH});
     return losses.mean();

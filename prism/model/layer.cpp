@@ -1,8 +1,6 @@
 #include "prism/model/layer.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -32,7 +30,7 @@ struct AttentionInput : Function<AttentionInput> {
     const Tensor z = y.defined() ? z_rows.view_as(x) : x;
     numerics.observe("residual_stream", z);
     numerics.observe("input_layernorm", n);
-    const Tensor qkv = at::addmm(l.bqkv.to(numerics.type), n, W.t()).view({B, T, H + 2 * K, D});
+    const Tensor qkv = product(n, W, l.bqkv.to(numerics.type)).view({B, T, H + 2 * K, D});
     numerics.observe("self_attn.q_proj", qkv.narrow(2, 0, H));
     numerics.observe("self_attn.k_proj", qkv.narrow(2, H, K));
     numerics.observe("self_attn.v_proj", qkv.narrow(2, H + K, K));
@@ -51,7 +49,7 @@ struct AttentionInput : Function<AttentionInput> {
     const auto [dqkv, db] = ops::rope_backward(dq, dk, dv, saved[5], saved[6]);
     const Tensor dW = weight_gradient(dqkv, n);
     const bool has_y = ctx->saved_data["has_y"].toBool();
-    const auto [dz, dg, dy] = ops::rms_norm_backward(at::mm(dqkv, W), rows(z), r, g, rows(dz_past), has_y);
+    const auto [dz, dg, dy] = ops::rms_norm_backward(input_gradient(dqkv, W), rows(z), r, g, rows(dz_past), has_y);
     const int64_t q = dq.size(1) * dq.size(3), k = dk.size(1) * dk.size(3);
     return {dz.view_as(z),
             has_y ? dy.view_as(z) : Tensor(),
@@ -73,17 +71,17 @@ struct AttentionOutputAndMlp : Function<AttentionOutputAndMlp> {
                                const Layer& l, const Numerics& numerics) {
     const Tensor Wo = l.Wo.to(numerics.type), Wgu = l.Wgu.to(numerics.type), Wdown = l.Wdown.to(numerics.type);
     const Tensor o_rows = o.transpose(1, 2).reshape({x.size(0) * x.size(1), Wo.size(1)});
-    const Tensor attended = at::mm(o_rows, Wo.t());
+    const Tensor attended = product(o_rows, Wo);
     numerics.observe("self_attn.o_proj", attended);
     const auto [z, n, r] = ops::rms_norm(rows(x), attended, l.post_norm, numerics.eps, numerics.type);
     numerics.observe("residual_stream", z);
     numerics.observe("post_attention_layernorm", n);
-    const Tensor gu = at::mm(n, Wgu.t());
+    const Tensor gu = product(n, Wgu);
     const int64_t mlp = Wdown.size(1);
     numerics.observe("mlp.gate_proj", gu.narrow(1, 0, mlp));
     numerics.observe("mlp.up_proj", gu.narrow(1, mlp, mlp));
     ctx->save_for_backward({o, z, n, r, gu, l.post_norm, Wo, Wgu, Wdown});
-    const Tensor s = ops::swiglu(gu), y = at::mm(s, Wdown.t());
+    const Tensor s = ops::swiglu(gu), y = product(s, Wdown);
     numerics.observe("mlp.act_fn", s);
     numerics.observe("mlp.down_proj", y);
     return {z.view_as(x), y.view_as(x)};
@@ -94,11 +92,11 @@ struct AttentionOutputAndMlp : Function<AttentionOutputAndMlp> {
     const auto &o = saved[0], &z = saved[1], &n = saved[2], &r = saved[3], &gu = saved[4], &g = saved[5];
     const auto &Wo = saved[6], &Wgu = saved[7], &Wdown = saved[8];
     const Tensor dz_past = rows(gradients[0]), dy = rows(gradients[1]);
-    const auto [dgu, s] = ops::swiglu_backward(at::mm(dy, Wdown), gu);
-    const auto [dz, dg, dz_low] = ops::rms_norm_backward(at::mm(dgu, Wgu), z, r, g, dz_past, /*want_low=*/true);
+    const auto [dgu, s] = ops::swiglu_backward(input_gradient(dy, Wdown), gu);
+    const auto [dz, dg, dz_low] = ops::rms_norm_backward(input_gradient(dgu, Wgu), z, r, g, dz_past, /*want_low=*/true);
     const Tensor o_rows = o.transpose(1, 2).reshape({z.size(0), Wo.size(1)});
     const Tensor dWgu = weight_gradient(dgu, n);
-    const Tensor d_o = at::mm(dz_low, Wo).view(o.transpose(1, 2).sizes()).transpose(1, 2);
+    const Tensor d_o = input_gradient(dz_low, Wo).view(o.transpose(1, 2).sizes()).transpose(1, 2);
     const int64_t mlp = Wdown.size(1);
     return {dz.view_as(gradients[0]),
             d_o,
