@@ -7,6 +7,7 @@
 #include <set>
 
 #include "prism/io/error.h"
+#include "prism/io/json.h"
 #include "prism/optim/registry.h"
 #include "prism/train/config.h"
 #include "prism/train/run_page.h"
@@ -73,6 +74,29 @@ void refuse_unfair_overrides(const io::Config& config, const std::string& name) 
   }
 }
 
+// Refuses --set of the keys that the plan sets in every run. In a file they are allowed: `prism train` may read it, too.
+void refuse_ignored_settings(const io::Config& config) {
+  for (const auto& [key, list] : {std::pair("optimizer.lr", "compare.lr"), std::pair("train.seed", "compare.seeds")}) {
+    if (!config.origin(key).starts_with("--set")) continue;
+    throw Error(fmt::format("{}: has no effect on a comparison; set {} instead", config.where(key), list));
+  }
+}
+
+// Tables, figures and sentences name contenders by label alone.
+void refuse_unclear_labels(const std::vector<Contender>& contenders) {
+  for (auto one = contenders.begin(); one != contenders.end(); ++one) {
+    const auto where = [](const Contender& contender) { return contender.config.where("compare.label"); };
+    if (std::any_of(one->label.begin(), one->label.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; }))
+      throw Error(fmt::format("{}: expected one line of text, got {}", where(*one), io::quote(one->label)));
+    const auto same =
+        std::find_if(contenders.begin(), one, [&](const auto& other) { return other.label == one->label; });
+    if (same == one) continue;
+    const auto& named = one->config.is("compare.label", one->label) ? *one : *same;
+    throw Error(fmt::format("{}: expected a different label for each optimizer, got {} for both {} and {}",
+                            where(named), io::quote(one->label), same->id, one->id));
+  }
+}
+
 // The optimizer is the one of [compare.override.ID], else the one called `id`, else the one of [optimizer].
 Contender make_contender(const io::Config& config, const std::string& id) {
   if (!is_file_name(id))
@@ -97,6 +121,7 @@ Plan::Plan(const io::Config& config)
   const auto ids = config.strings("compare.optimizers");
   refuse_empty_or_repeated(config, "compare.optimizers", ids);
   refuse_empty_or_repeated(config, "compare.seeds", seeds_);
+  refuse_ignored_settings(config);
   if (config.is_given("compare.label") && !config.is("compare.label", "")) {
     throw Error(fmt::format("{}: a label belongs to one optimizer; set it in [compare.override.NAME]",
                             config.where("compare.label")));
@@ -120,6 +145,7 @@ Plan::Plan(const io::Config& config)
     train::check(contender.config);
     contenders_.push_back(std::move(contender));
   }
+  refuse_unclear_labels(contenders_);
   const auto baseline = config.string("compare.baseline");
   if (baseline != "auto" && std::find(ids.begin(), ids.end(), baseline) == ids.end()) {
     throw Error(fmt::format("{}: expected one of {}, got \"{}\"", config.where("compare.baseline"),

@@ -28,6 +28,8 @@ struct PlannedRun {
 // The runs of a comparison. The constructor throws prism::Error, which says where the value was given, for
 //   a name that is neither an optimizer nor defined by [compare.override.NAME],
 //   an empty list or a repeated value,
+//   a label of several lines, or of two contenders,
+//   --set of a key that the plan sets in every run (optimizer.lr, train.seed),
 //   an override that would give one contender another start, other or more data, or another measure.
 class Plan {
  public:

@@ -47,6 +47,27 @@ TEST(Plan, LetsEachOptimizerHaveItsOwnSettings) {
   EXPECT_EQ(plan.sweep().size(), 2u + 1 + 2);
 }
 
+TEST(Plan, RefusesLabelsThatDoNotTellContendersApart) {
+  const auto labeled = [](const std::string& label) {
+    return refusal({"compare.optimizers=muon,prism", "compare.lr=0.1", "compare.override.muon.compare.label=" + label});
+  };
+  EXPECT_EQ(labeled("'Muon, rows'"), "nothing was thrown");
+  EXPECT_EQ(labeled("PRISM"),
+            "--set compare.override.muon.compare.label=PRISM: compare.label: expected a different label for each "
+            "optimizer, got \"PRISM\" for both muon and prism");
+  EXPECT_TRUE(contains(labeled(R"("two\nlines")"), R"(expected one line of text, got "two\nlines")"));
+}
+
+TEST(Plan, RefusesToSetWhatItSetsInEveryRun) {
+  const auto refused = [](const std::string& setting) {
+    return refusal({"compare.optimizers=muon", "compare.lr=0.1", setting});
+  };
+  EXPECT_EQ(refused("optimizer.lr=0.3"),
+            "--set optimizer.lr=0.3: optimizer.lr: has no effect on a comparison; set compare.lr instead");
+  EXPECT_EQ(refused("train.seed=2"),
+            "--set train.seed=2: train.seed: has no effect on a comparison; set compare.seeds instead");
+}
+
 TEST(Plan, RefusesWhatCannotBeCompared) {
   EXPECT_TRUE(contains(refusal({"compare.lr=0.1"}), "compare.optimizers"));
   EXPECT_TRUE(contains(refusal({"compare.optimizers=muon"}), "compare.lr"));
