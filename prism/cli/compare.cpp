@@ -22,9 +22,9 @@ std::string progress_text(const compare::CompareProgress& p) {
 
 std::string command_text(const ConfigOptions& options) {
   std::string text = "prism compare";
-  if (options.file) text += " --config " + *options.file;
-  for (const auto& setting : options.settings) text += fmt::format(" --set '{}'", setting);
-  return text + (options.out ? " --out " + *options.out : "");
+  if (options.file) text += " --config " + shell_word(*options.file);
+  for (const auto& setting : options.settings) text += " --set " + shell_word(setting);
+  return text + (options.out ? " --out " + shell_word(*options.out) : "");
 }
 
 void print(const compare::Plan& plan, const compare::CompareResult& result) {

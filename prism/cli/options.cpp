@@ -106,6 +106,14 @@ CLI::Option* add_word(CLI::App& app, const std::string& name, const std::vector<
       ->default_str(fallback);
 }
 
+std::string shell_word(const std::string& text) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.,:/=+@%";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? std::string(R"('\'')") : std::string(1, c);
+  return word + "'";
+}
+
 void ConfigOptions::attach(CLI::App& app) {
   app.add_option("--config", file, "Configuration file (keys: docs/configuration.md)")->type_name("FILE.toml");
   app.add_option("--set", settings, "Set one key; may be repeated")

@@ -51,6 +51,9 @@ CLI::Option* add_choice(CLI::App& app, const std::string& name, Value& value,
   return add_word(app, name, words, fallback, doc, [&value, values](size_t index) { value = values[index]; });
 }
 
+// Returns `text` as one word of a POSIX shell: as it is if every character is plain, else in single quotes.
+std::string shell_word(const std::string& text);
+
 // Options that `train` and `compare` share: the configuration file, single settings and the folder for the results.
 struct ConfigOptions {
   std::optional<std::string> file;

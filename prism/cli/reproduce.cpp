@@ -29,13 +29,21 @@ struct ReproduceOptions {
   bool dry_run = false, keep_runs = false, markdown = false;
 };
 
+// Leaves out --merge, which has been done, and options that have their defaults.
 std::string command_text(const ReproduceOptions& options) {
-  auto text = fmt::format("prism reproduce {} --scale {} --pool {}", fmt::join(options.names, " "),
-                          options.choices.scale, options.pool);
-  for (const auto& path : options.choices.data) text += " --data " + path;
-  for (const auto& path : options.choices.held_out) text += " --held-out " + path;
-  if (!options.choices.tokenizer.empty()) text += " --tokenizer " + options.choices.tokenizer;
-  for (const auto& setting : options.choices.settings) text += fmt::format(" --set '{}'", setting);
+  const ReproduceOptions defaults;
+  const auto& choices = options.choices;
+  auto text = fmt::format("prism reproduce {} --scale {} --pool {}", fmt::join(options.names, " "), choices.scale,
+                          shell_word(options.pool));
+  for (const auto& path : choices.data) text += " --data " + shell_word(path);
+  for (const auto& path : choices.held_out) text += " --held-out " + shell_word(path);
+  if (!choices.tokenizer.empty()) text += " --tokenizer " + shell_word(choices.tokenizer);
+  if (choices.device != defaults.choices.device) text += " --device " + choices.device;
+  if (options.epochs != defaults.epochs) text += fmt::format(" --epochs {}", options.epochs);
+  if (options.minutes != defaults.minutes) text += fmt::format(" --minutes {}", options.minutes);
+  if (options.jobs != defaults.jobs) text += fmt::format(" --jobs {}", options.jobs);
+  if (options.keep_runs) text += " --keep-runs";
+  for (const auto& setting : choices.settings) text += " --set " + shell_word(setting);
   return text;
 }
 
@@ -164,8 +172,10 @@ int reproduce_experiments(const ReproduceOptions& given) {
   int status = 0;
   if (!options.choices.data.empty() && !options.markdown) status = make_runs(options, experiments, pool, setup);
   if (!setup) {
-    throw Error(fmt::format("--data: {} holds no run of {} at scale {}; give the text to train on{}", options.pool,
-                            fmt::join(options.names, " "), options.choices.scale,
+    const auto none = fmt::format("{} holds no run of {} at scale {}", options.pool, fmt::join(options.names, " "),
+                                  options.choices.scale);
+    if (!options.choices.data.empty()) throw Error(fmt::format("--markdown: {}; run it without --markdown to make them", none));
+    throw Error(fmt::format("--data: {}; give the text to train on{}", none,
                             options.choices.scale == "paper"
                                 ? ": the Parquet files of FineWeb-Edu's sample of 10 billion tokens (sample/10BT)"
                                 : ""));
@@ -184,7 +194,8 @@ void add_options(CLI::App& app, ReproduceOptions& options) {
       ->required()
       ->type_name("SCALE");
   app.add_option("--data", options.choices.data,
-                 "Text or token shards to train on; without it, show\nthe results that the pool holds")
+                 "Text or token shards to train on. Without it, smoke\ntrains on the Python files of torch; other "
+                 "scales\nshow the results that the pool holds")
       ->type_name("PATH");
   app.add_option("--held-out", options.choices.held_out, "Text to measure the loss on, never trained on")
       ->type_name("PATH");

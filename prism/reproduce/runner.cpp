@@ -194,7 +194,7 @@ class Runner {
       if (signaled()) return RunnerEnd::Interrupted;
       const auto& next = missing_.front();
       if (options_.seconds > 0 && next.seconds > seconds_left() && !ahead_.contains(next.key.hash())) {
-        note(fmt::format("{} needs about {:.0f} s, but only {:.0f} s are left", next.name, next.seconds,
+        note(fmt::format("{} needs about {:.0f} s; time left: {:.0f} s", next.name, next.seconds,
                          std::max(0.0, seconds_left())));
         return RunnerEnd::OutOfTime;
       }

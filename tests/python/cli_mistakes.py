@@ -198,6 +198,7 @@ MISTAKES["reproduce"] = [
     ("tolerance/124m --scale smoke --pool {new}", "--scale: expected sweep"),
     ("table1 --scale paper --pool {new}", "--data: .*FineWeb-Edu"),
     ("table1 --scale sweep --pool {new}", "--data: .*holds no run of table1"),
+    ("table1 --scale sweep --pool {new} --markdown --data {text}", "holds no run of table1 at scale sweep; run it without --markdown"),
     (f"{REPRODUCE} --set optimizer.lr=0.1", "optimizer.lr: has no effect on a comparison; set compare.lr"),
     (f"{REPRODUCE} --data {{missing}}", "missing"),
     (f"{REPRODUCE} --data {{text}} --tokenizer {{missing}}", "missing.*No such file"),
