@@ -4,8 +4,8 @@
 
 namespace prism {
 
-// Matrix products of batches, with results in scratch memory (scratch.h) on the CPU. For matrices that are not small the
-// CPU takes the products of host_product.h if the processor can, whose bits depend on nothing but the operands.
+// Matrix products of batches, with results in scratch memory (scratch.h) on the CPU. If the processor can, the CPU takes
+// the products of host_product.h, whose bits depend on nothing but the operands. They cannot be differentiated.
 
 // A·B as matmul gives it. On the CPU the product with a transposed A is stored as A is: its transpose is contiguous.
 Tensor product(const Tensor& A, const Tensor& B);

@@ -15,7 +15,7 @@ namespace {
 using test::random;
 
 TEST(Product, IsThatOfMatmul) {
-  // Small products are torch's. The other sizes end in the middle of tiles, panels, bands and blocks of depth.
+  // The sizes end in the middle of tiles, panels, bands and blocks of depth.
   for (const auto& [m, k, n] : std::vector<std::array<int64_t, 3>>{
            {1, 1, 1}, {3, 400, 260}, {63, 64, 65}, {64, 64, 64}, {50, 300, 389}, {513, 65, 90}, {300, 700, 47}}) {
     const Tensor A = random({m, k}, 1), B = random({k, n}, 2), C = A.matmul(B);
@@ -55,8 +55,21 @@ TEST(Product, TakesWhatMatmulTakes) {
   EXPECT_EQ(product(at::zeros({0, 300, 400}), at::zeros({0, 400, 4})).sizes(), at::IntArrayRef({0, 300, 4}));
 }
 
+TEST(Product, RefusesFactorsThatDoNotFit) {
+  EXPECT_MESSAGE(product(at::zeros({3, 4}), at::zeros({5, 6})),
+               "product: expected factors whose sizes fit, got shapes [3, 4] and [5, 6]");
+  EXPECT_MESSAGE(product(at::zeros({4}), at::zeros({4, 6})), "got shapes [4] and [4, 6]");
+}
+
+TEST(SymmetricProduct, RefusesFactorsThatDoNotFit) {
+  EXPECT_MESSAGE(symmetric_product(at::zeros({80, 4}), at::zeros({5, 80})),
+               "symmetric_product: expected factors whose sizes fit, got shapes [80, 4] and [5, 80]");
+  EXPECT_MESSAGE(symmetric_product(at::zeros({80, 4}), at::zeros({4, 60})), "got shapes [80, 4] and [4, 60]");
+  EXPECT_MESSAGE(symmetric_product(at::zeros({3, 8, 4}), at::zeros({2, 4, 8})), "got shapes [3, 8, 4] and [2, 4, 8]");
+}
+
 TEST(SymmetricProduct, OfAMatrixWithItsTransposeIsTheProduct) {
-  // Half products start at 64. The other sizes end in the middle of panels, tiles, bands and blocks of depth.
+  // Without vector instructions half products start at 64. The other sizes end in the middle of panels, tiles, bands and blocks of depth.
   for (const int64_t n : {1, 5, 63, 64, 65, 96, 300, 389, 513}) {
     for (const int64_t k : {1, 150, 700}) {
       const Tensor X = random({k, n}, 1);
