@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import pathlib
 from collections.abc import Sequence
-from operator import methodcaller
 from typing import Any, TypedDict
 
 import torch
@@ -39,8 +39,20 @@ def engine_for(engine: Any, parameters: Sequence[torch.Tensor], own: Any) -> Any
 
 
 def to_json(value: Any) -> str:
-    """JSON, in which numpy scalars and tensors of one element are numbers."""
-    return json.dumps(value, default=methodcaller("item"))
+    """JSON, in which numpy scalars and tensors of one element are numbers. Types and numbers that JSON does not have become text, which the
+    engine refuses under the option's name."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: plain(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [plain(item) for item in value]
+        if hasattr(value, "item") and value.nbytes == value.itemsize:
+            value = value.item()
+        is_known = value is None or isinstance(value, (int, str)) or (isinstance(value, float) and math.isfinite(value))
+        return value if is_known else str(value)
+
+    return json.dumps(plain(value))
 
 
 def to_number(value: Any) -> Any:

@@ -5,6 +5,7 @@ import copy
 import inspect
 import itertools
 
+import numpy as np
 import prism_optim
 import pytest
 import torch
@@ -332,6 +333,7 @@ def test_impossible_options_are_refused_by_name(case):
         ({"weight_decay": -0.5}, f"{case.cls.kind}: weight_decay must be 0 or more, got -0.5"),
         ({"maximize": 1}, "option 'maximize': expected boolean, got 1"),
         ({"lr": "fast"}, "option 'lr': expected number, got \"fast\""),
+        ({"state_dtype": torch.bfloat16}, "option 'state_dtype': expected .*, got \"torch.bfloat16\""),
     ]:
         with pytest.raises(ValueError, match=text.replace("(", r"\(")):
             case.make(named, **options)
@@ -342,6 +344,17 @@ def test_impossible_options_are_refused_by_name(case):
         case.make([{"params": named, "ns_steps": 5}])
     with pytest.raises(TypeError, match="unexpected keyword argument 'foreach'"):
         case.make(named, foreach=True)
+
+
+def test_values_that_json_does_not_have_are_refused_by_name():
+    weights = [torch.nn.Parameter(torch.ones(4, 3))]
+    for betas in [(float("nan"), 0.9), (torch.tensor([0.9, 0.8]), 0.9), (np.float64("inf"), 0.9)]:
+        with pytest.raises(ValueError, match="option 'betas': expected pair, got "):
+            prism_optim.AdamW(weights, betas=betas)
+    with pytest.raises(ValueError, match="option 'split': expected integers, got "):
+        prism_optim.Muon(weights, split={2, 4})
+    with pytest.raises(ValueError, match=r"option 'coefficients': expected coefficients, got \[\[\"inf\",-0.5\]\]"):
+        prism_optim.Muon(weights, coefficients=[(float("inf"), -0.5)])
 
 
 @every_class
