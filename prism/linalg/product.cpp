@@ -65,7 +65,8 @@ Tensor host_product(const Tensor& A, const Tensor& B, Part part) {
   Tensor C = scratch(shape, A.options());
   if (C.numel() == 0) return C;
   if (k == 0) return C.zero_();
-  const Tensor left = A.reshape({-1, m, k}), right = B.reshape({-1, k, n});
+  // Plain pointers do not see the bit by which a view of a conjugate is negated.
+  const Tensor left = A.resolve_neg().reshape({-1, m, k}), right = B.resolve_neg().reshape({-1, k, n});
   AT_DISPATCH_FLOATING_TYPES(C.scalar_type(), "product", [&] {
     const auto strided = [](const Tensor& X, int64_t b) {
       return Strided<scalar_t>{X.const_data_ptr<scalar_t>() + b * X.stride(0), X.stride(1), X.stride(2)};

@@ -49,6 +49,9 @@ TEST(Product, TakesWhatMatmulTakes) {
   const Tensor A = random({2, 3, 70, 80}, 1), B = random({2, 3, 80, 90}, 2);
   EXPECT_CLOSE(product(A, B), A.matmul(B), 1e-14);
   EXPECT_CLOSE(product(A, B[1][2]), A.matmul(B[1][2]), 1e-14);  // one matrix for all
+  const Tensor negated = at::imag(at::complex(A, A).conj());    // stores A, reads as -A
+  EXPECT_CLOSE(product(negated, B), A.matmul(B).neg(), 1e-14);
+  EXPECT_CLOSE(symmetric_product(negated, A.mT()), A.matmul(A.mT()).neg(), 1e-14);
   const Tensor narrow = A.to(at::kBFloat16), other = B.to(at::kBFloat16);
   EXPECT_SAME(product(narrow, other), narrow.matmul(other));
   EXPECT_SAME(product(at::zeros({300, 0}), at::zeros({0, 400})), at::zeros({300, 400}));
@@ -57,13 +60,13 @@ TEST(Product, TakesWhatMatmulTakes) {
 
 TEST(Product, RefusesFactorsThatDoNotFit) {
   EXPECT_MESSAGE(product(at::zeros({3, 4}), at::zeros({5, 6})),
-               "product: expected factors whose sizes fit, got shapes [3, 4] and [5, 6]");
+                 "product: expected factors whose sizes fit, got shapes [3, 4] and [5, 6]");
   EXPECT_MESSAGE(product(at::zeros({4}), at::zeros({4, 6})), "got shapes [4] and [4, 6]");
 }
 
 TEST(SymmetricProduct, RefusesFactorsThatDoNotFit) {
   EXPECT_MESSAGE(symmetric_product(at::zeros({80, 4}), at::zeros({5, 80})),
-               "symmetric_product: expected factors whose sizes fit, got shapes [80, 4] and [5, 80]");
+                 "symmetric_product: expected factors whose sizes fit, got shapes [80, 4] and [5, 80]");
   EXPECT_MESSAGE(symmetric_product(at::zeros({80, 4}), at::zeros({4, 60})), "got shapes [80, 4] and [4, 60]");
   EXPECT_MESSAGE(symmetric_product(at::zeros({3, 8, 4}), at::zeros({2, 4, 8})), "got shapes [3, 8, 4] and [2, 4, 8]");
 }
