@@ -40,10 +40,22 @@ void print_built(const data::Identity& identity) {
              io::counted(identity.documents, "document"), in_bytes(bytes));
 }
 
+// Throws if the tokenizer that `build` saves would replace a different one in a folder without shards: a run or a model
+// could no longer be used.
+void check_no_other_tokenizer(const fs::path& folder, const text::Tokenizer& tokenizer) {
+  const fs::path file = folder / "tokenizer.json";
+  if (!fs::exists(file) || data::has_shards(folder, "train")) return;
+  if (const auto hash = text::Tokenizer::load(file).hash(); hash != tokenizer.hash())
+    throw Error(fmt::format(
+        "{}: expected no tokenizer or the one of --tokenizer (hash {}), got hash {}; choose another folder (--out)",
+        file.string(), tokenizer.hash(), hash));
+}
+
 int build(const BuildOptions& options) {
   const Pace pace;
   const auto tokenizer = text::Tokenizer::load(options.tokenizer).with_end_of_text(options.eos);
   const data::Encoder encoder = train::encoder_for(tokenizer, options.tokenizer);
+  check_no_other_tokenizer(options.out, tokenizer);
   { const io::FolderLock can_be_written(options.out); }
   const data::Corpus corpus = options.corpus.open();
   data::BuildOptions settings;

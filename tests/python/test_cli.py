@@ -300,6 +300,15 @@ def test_a_full_disk_is_a_failure_and_not_a_mistake(places):
     assert errors == "prism tokenizer encode: standard output: cannot write: the disk is full\n"
 
 
+def test_shards_do_not_replace_the_tokenizer_of_a_run_or_a_model(places, tmp_path):
+    run("tokenizer", "train", places["text"], "--vocab", "258", "--out", tmp_path / "tokenizer.json")
+    before = (tmp_path / "tokenizer.json").read_bytes()
+    arguments = ["data", "build", places["text"], "--tokenizer", places["tokenizer"], "--out", tmp_path]
+    _, errors = run(*arguments, status=2)
+    assert f"{tmp_path}/tokenizer.json: expected no tokenizer or the one of --tokenizer" in errors and "(--out)" in errors
+    assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"] and (tmp_path / "tokenizer.json").read_bytes() == before
+
+
 def test_encode_and_decode_are_inverse_in_every_format(places, tmp_path):
     text = "Früh übt sich, wer 😀 heißt\n\n  again\t<|endoftext|> and the end"
     tokenizer = places["tokenizer"]
