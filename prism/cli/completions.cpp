@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "prism/cli/command.h"
+#include "prism/cli/console.h"
 #include "prism/cli/options.h"
 #include "prism/io/spelling.h"
 #include "prism/train/config.h"
@@ -225,6 +226,7 @@ int print_completions(const CLI::App& root, const std::string& shell) {
   fmt::print("{}", shell == "bash"  ? bash_script(entries)
                    : shell == "zsh" ? zsh_script(entries)
                                     : fish_script(entries));
+  finish_output();
   return 0;
 }
 

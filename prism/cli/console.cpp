@@ -72,6 +72,10 @@ void say(std::FILE* stream, std::string_view text) {
   std::clearerr(stream);
 }
 
+void finish_output() {
+  if (std::fflush(stdout) != 0) io::throw_system_error("write", kStandardOutput, errno);
+}
+
 void print_row(std::string_view name, std::string_view value) { fmt::print("{:<12} {}\n", name, value); }
 
 std::string colored(std::string_view text, Color color, const Terminal& terminal) {
@@ -106,8 +110,8 @@ void Output::write(std::string_view bytes) {
 void Output::finish() {
   if (file_) {
     file_->commit();
-  } else if (std::fflush(stdout) != 0) {
-    io::throw_system_error("write", kStandardOutput, errno);
+  } else {
+    finish_output();
   }
 }
 

@@ -31,6 +31,9 @@ Terminal terminal_of(std::FILE* stream);
 // losing a message must not stop the work.
 void say(std::FILE* stream, std::string_view text);
 
+// Flushes standard output. Throws if something printed there could not be written.
+void finish_output();
+
 // Prints one line of a report: the name in a column of its own, then the value.
 void print_row(std::string_view name, std::string_view value);
 

@@ -296,8 +296,16 @@ def test_an_unknown_command_is_answered_with_the_nearest():
 
 def test_a_full_disk_is_a_failure_and_not_a_mistake(places):
     with open("/dev/full", "w") as full:
-        _, errors = run("tokenizer", "encode", places["tokenizer"], places["text"], status=1, stdout=full)
-    assert errors == "prism tokenizer encode: standard output: cannot write: the disk is full\n"
+        for command, *arguments in (
+            ("tokenizer encode", places["tokenizer"], places["text"]),
+            ("tokenizer info", places["tokenizer"]),
+            ("data info", places["shards"]),
+            ("eval", places["run"], places["text"], "--json"),
+            ("inspect", places["run"]),
+            ("completions", "bash"),
+        ):
+            _, errors = run(*command.split(), *arguments, status=1, stdout=full)
+            assert errors == f"prism {command}: standard output: cannot write: the disk is full\n"
 
 
 def test_shards_do_not_replace_the_tokenizer_of_a_run_or_a_model(places, tmp_path):
