@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "prism/io/error.h"
@@ -164,17 +165,22 @@ void make_paths_absolute(Config& config) {
   }
 }
 
-// Throws prism::Error if the tokens of a batch do not fit into memory.
+// Throws prism::Error if the tokens of a batch do not fit into memory, or those of the run into 63 bits.
 void check_batch(const Config& config) {
   const auto context =
       config.is("train.context", kAuto) ? model::preset(preset_of(config)).context : config.integer("train.context");
   const double tokens = static_cast<double>(config.integer("train.batch")) * static_cast<double>(context + 1);
   const double gigabytes = tokens * sizeof(int64_t) / 1e9, memory = static_cast<double>(memory_bytes()) / 1e9;
-  if (gigabytes < memory) return;
-  throw Error(
-      fmt::format("{}: expected a batch whose tokens fit into this machine's memory ({:.0f} GB), got {} sequences of "
-                  "{} tokens ({:.0f} GB)",
-                  config.where("train.batch"), memory, config.integer("train.batch"), context, gigabytes));
+  if (gigabytes >= memory) {
+    throw Error(
+        fmt::format("{}: expected a batch whose tokens fit into this machine's memory ({:.0f} GB), got {} sequences of "
+                    "{} tokens ({:.0f} GB)",
+                    config.where("train.batch"), memory, config.integer("train.batch"), context, gigabytes));
+  }
+  const auto most = std::numeric_limits<int64_t>::max() / (config.integer("train.batch") * context);
+  if (config.integer("train.steps") > most)
+    throw Error(fmt::format("{}: expected at most {}, so that the number of tokens fits into 63 bits, got {}",
+                            config.where("train.steps"), most, config.integer("train.steps")));
 }
 
 void fill(Config& config, const char* key, const nlohmann::json& value) {
@@ -235,11 +241,13 @@ Schedule schedule(const Config& config) {
 OptimizerPair optimizer_options(const Config& config) {
   const auto name = config.string("optimizer.name");
   const auto defaults = make_options(name);
-  std::set<std::string> known;
-  for (const auto& option : defaults->table()) known.insert(option.name);
+  const auto section = config.section("optimizer");
+  std::set<std::string> known;  // the options that have a key
+  for (const auto& option : defaults->table()) {
+    if (section.contains(option.name)) known.insert(option.name);
+  }
 
   Json values = Json::object();
-  const auto section = config.section("optimizer");
   for (const auto& [key, value] : section.items()) {
     if (key == "name" || key.starts_with("aux_") || key.starts_with("gamma_") || value == kAuto) continue;
     if (!known.contains(key)) {

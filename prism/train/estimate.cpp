@@ -150,9 +150,9 @@ Estimate estimate(const io::Config& config, const DatasetSize& data, int64_t don
   result.total_memory = total_memory(device);
   result.checkpoint_bytes = kFloat * parameters + probe.state_bytes;
   const auto every = config.integer("checkpoint.every");
-  const auto checkpoints = std::min(config.integer("checkpoint.keep") + 1, every > 0 ? (steps + every - 1) / every : 1);
-  result.disk_bytes =
-      result.checkpoint_bytes * static_cast<double>(checkpoints) + static_cast<double>(data.bytes_to_write);
+  const auto checkpoints = std::min(static_cast<double>(config.integer("checkpoint.keep")) + 1,
+                                    every > 0 ? static_cast<double>((steps - 1) / every + 1) : 1);
+  result.disk_bytes = result.checkpoint_bytes * checkpoints + static_cast<double>(data.bytes_to_write);
 
   result.optimizer_seconds = probe.optimizer_seconds;
   result.step_seconds = probe.optimizer_seconds + probe.seconds_per_flop / static_cast<double>(processes) *

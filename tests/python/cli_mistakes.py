@@ -137,6 +137,8 @@ MISTAKES = {
         (f"{TRAIN} --set optimizer.name=sgdd", "optimizer.name"),
         (f"{TRAIN} --set optimizer.lr=-1", "optimizer.lr"),
         (f"{TRAIN} --set optimizer.name=adamw --set optimizer.gamma=1", "optimizer.gamma: adamw has no such option"),
+        (f"{TRAIN} --set optimizer.eps=1", "prism has no such option; its options are bias_correction, coefficients, covariance, "),
+        (f"{TRAIN} --set train.steps={2**63 - 1}", "train.steps: expected at most "),
         (f"{TRAIN} --set train.batch=8 --set train.accumulate=3", "train.accumulate: expected a divisor"),
         (f"{TRAIN} --set schedule.warmup=5000", "schedule"),
         (f"{TRAIN} {SMALL} --set model.heads=3", "heads"),
