@@ -92,6 +92,9 @@ bool has_sweeps(const Comparison& comparison) {
 RunOutcome read_outcome(const PlannedRun& planned) {
   const train::RunFolder folder{planned.folder};
   const auto data = folder.data();
+  if (const auto lines = static_cast<int64_t>(data.metrics.size()); lines != data.summary.step)
+    throw Error(fmt::format("{}: expected a line for each of {} steps, got {}; remove {} to repeat this run",
+                            folder.metrics_file().string(), data.summary.step, lines, planned.folder.string()));
   RunOutcome outcome{.contender = planned.contender,
                      .lr = planned.lr,
                      .seed = planned.seed,

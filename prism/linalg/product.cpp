@@ -111,21 +111,22 @@ Tensor whole_product(const Tensor& A, const Tensor& B) {
   return at::bmm_out(C, A, B);
 }
 
-// The kernels read and write through plain pointers: sizes that do not fit must not reach them.
-void check_sizes(const char* who, const Tensor& A, const Tensor& B, bool fits) {
-  TORCH_CHECK(fits, who, ": expected factors whose sizes fit, got shapes ", A.sizes(), " and ", B.sizes());
+// The kernels read and write through plain pointers: what does not fit must not reach them.
+void check_factors(const char* who, const Tensor& A, const Tensor& B, bool sizes_fit) {
+  TORCH_CHECK(sizes_fit, who, ": expected factors whose sizes fit, got shapes ", A.sizes(), " and ", B.sizes());
+  TORCH_CHECK(A.device() == B.device(), who, ": expected factors on one device, got ", A.device(), " and ", B.device());
 }
 
 }  // namespace
 
 Tensor product(const Tensor& A, const Tensor& B) {
-  check_sizes("product", A, B, A.dim() >= 2 && B.dim() >= 2 && A.size(-1) == B.size(-2));
+  check_factors("product", A, B, A.dim() >= 2 && B.dim() >= 2 && A.size(-1) == B.size(-2));
   const bool is_transposed = A.is_cpu() && A.stride(-1) != 1 && A.stride(-2) == 1;
   return is_transposed ? whole_product(B.mT(), A.mT()).mT() : whole_product(A, B);
 }
 
 Tensor symmetric_product(const Tensor& A, const Tensor& B) {
-  check_sizes("symmetric_product", A, B, A.dim() >= 2 && A.sizes() == B.mT().sizes());
+  check_factors("symmetric_product", A, B, A.dim() >= 2 && A.sizes() == B.mT().sizes());
   if (A.scalar_type() != compute_type(A)) return A.matmul(B);  // 16 bits: making it symmetric would round again
   if (is_for_host(A)) return host_product(A, B, Part::Lower);
   if (!A.is_cpu() || A.size(-2) < kFewestRows || A.numel() == 0) return symmetrized(A.matmul(B));

@@ -141,7 +141,11 @@ class Run {
     fs::remove(folder_.summary_file());
     metrics_.emplace(folder_, state_.step,
                      MetricsWriter::Files{config_->boolean("metrics.csv"), config_->boolean("metrics.tensorboard")});
-    for (auto& record : metrics_->take_earlier()) {
+    auto earlier = metrics_->take_earlier();
+    if (const auto lost = state_.step - static_cast<int64_t>(earlier.size()); lost > 0)
+      note(fmt::format("{}: the lines of {} of {} steps are missing; the run continues without them",
+                       folder_.metrics_file().string(), lost, state_.step));
+    for (auto& record : earlier) {
       if (record.val_loss) judge(*record.val_loss);
       remember(std::move(record));
     }

@@ -62,6 +62,7 @@ TEST(Product, RefusesFactorsThatDoNotFit) {
   EXPECT_MESSAGE(product(at::zeros({3, 4}), at::zeros({5, 6})),
                  "product: expected factors whose sizes fit, got shapes [3, 4] and [5, 6]");
   EXPECT_MESSAGE(product(at::zeros({4}), at::zeros({4, 6})), "got shapes [4] and [4, 6]");
+  EXPECT_MESSAGE(product(at::zeros({3, 4}), at::zeros({4, 6}, at::kMeta)), "on one device, got cpu and meta");
 }
 
 TEST(SymmetricProduct, RefusesFactorsThatDoNotFit) {

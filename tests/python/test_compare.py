@@ -307,6 +307,20 @@ def test_a_planted_difference_is_caught(settings, compared, tmp_path):
         assert output == ""
 
 
+def test_missing_metrics_are_named_with_the_way_out(settings, compared, tmp_path):
+    folder, _ = compared
+    out = tmp_path / "out"
+    shutil.copytree(folder, out)
+    damaged = out / "runs" / "muon-lr0.02-seed1"
+    lines = len((damaged / "metrics.jsonl").read_text().splitlines())
+    (damaged / "metrics.jsonl").write_text("")
+    _, errors = run(*settings(out), status=2)
+    assert f"metrics.jsonl: expected a line for each of {lines} steps, got 0; remove {damaged} to repeat this run" in errors
+    shutil.rmtree(damaged)
+    run(*settings(out))
+    assert stable_summary(out) == stable_summary(folder)
+
+
 @pytest.mark.parametrize("setting", ["train.steps=13", "optimizer.weight_decay=0.5", "train.batch=8", "data.vocab=280"])
 def test_a_folder_with_other_settings_is_refused(settings, compared, tmp_path, setting):
     folder, _ = compared

@@ -136,6 +136,15 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(whole, tmp_pa
     assert_same_run(whole, out)
 
 
+def test_lines_missing_in_the_metrics_are_counted(whole, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(whole, out)
+    metrics = out / "metrics.jsonl"
+    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:20]))
+    _, errors = run("train", "--resume", "--out", out)
+    assert f"{metrics}: the lines of 4 of 24 steps are missing; the run continues without them" in errors
+
+
 def each(damage):
     """Returns a function that damages every checkpoint of a folder."""
 
