@@ -65,9 +65,11 @@ std::vector<report::Highlight> highlights(const Comparison& comparison) {
   if (!winner.sweep || !std::isfinite(winner.final.mean)) return {};
   std::vector<report::Highlight> list = {{winner.label, "lowest held-out loss"},
                                          {fmt::format("{:.4f}", winner.final.mean), "its loss"}};
-  if (winner.difference && std::isfinite(winner.difference->mean))
-    list.push_back(
-        {fmt::format("{:+.4f}", winner.difference->mean), "against " + comparison.results[comparison.baseline].label});
+  if (winner.difference && std::isfinite(winner.difference->mean)) {
+    const double mean = winner.difference->mean;
+    list.push_back({fmt::format("{}{:.4f}", mean < 0 ? "−" : "+", std::abs(mean)),
+                    "against " + comparison.results[comparison.baseline].label});
+  }
   if (has_sweeps(comparison))
     list.push_back({fmt::format("×{:.2g}", winner.sweep->factor()), "range of its good rates"});
   return list;
