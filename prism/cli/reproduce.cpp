@@ -174,7 +174,8 @@ int reproduce_experiments(const ReproduceOptions& given) {
   if (!setup) {
     const auto none = fmt::format("{} holds no run of {} at scale {}", options.pool, fmt::join(options.names, " "),
                                   options.choices.scale);
-    if (!options.choices.data.empty()) throw Error(fmt::format("--markdown: {}; run it without --markdown to make them", none));
+    if (!options.choices.data.empty())
+      throw Error(fmt::format("--markdown: {}; run it without --markdown to make them", none));
     throw Error(fmt::format("--data: {}; give the text to train on{}", none,
                             options.choices.scale == "paper"
                                 ? ": the Parquet files of FineWeb-Edu's sample of 10 billion tokens (sample/10BT)"
