@@ -57,12 +57,17 @@ void for_each_matrix(int64_t count, Function&& multiply) {
   }
 }
 
+// Scratch memory for A·B, for batches of equal shape.
+Tensor scratch_for_product(const Tensor& A, const Tensor& B) {
+  auto shape = A.sizes().vec();
+  shape.back() = B.size(-1);
+  return scratch(shape, A.options());
+}
+
 // A·B for batches of equal shape, or its lower part, mirrored.
 Tensor host_product(const Tensor& A, const Tensor& B, Part part) {
   const int64_t m = A.size(-2), k = A.size(-1), n = B.size(-1);
-  auto shape = A.sizes().vec();
-  shape.back() = n;
-  Tensor C = scratch(shape, A.options());
+  Tensor C = scratch_for_product(A, B);
   if (C.numel() == 0) return C;
   if (k == 0) return C.zero_();
   // Plain pointers do not see the bit by which a view of a conjugate is negated.
@@ -85,9 +90,7 @@ Tensor host_product(const Tensor& A, const Tensor& B, Part part) {
 // A symmetric product, by calls of ATen for panels of rows of its lower part.
 Tensor product_by_panels(const Tensor& A, const Tensor& B) {
   const int64_t n = A.size(-2);
-  auto shape = A.sizes().vec();
-  shape.back() = n;
-  Tensor C = scratch(shape, A.options());
+  Tensor C = scratch_for_product(A, B);
   const Tensor left = A.reshape({-1, n, A.size(-1)}), right = B.reshape({-1, B.size(-2), n}), out = C.view({-1, n, n});
   for_each_matrix(left.size(0), [&](int64_t b) {
     for (int64_t begin = 0; begin < n; begin += kPanel) {
@@ -107,7 +110,7 @@ Tensor whole_product(const Tensor& A, const Tensor& B) {
   const bool same_batch = A.sizes().slice(0, A.dim() - 2) == B.sizes().slice(0, B.dim() - 2);
   if (same_batch && is_for_host(A)) return host_product(A, B, Part::Whole);
   if (!same_batch || !A.is_cpu() || A.dim() != 3) return A.matmul(B);
-  Tensor C = scratch({A.size(0), A.size(1), B.size(2)}, A.options());
+  Tensor C = scratch_for_product(A, B);
   return at::bmm_out(C, A, B);
 }
 

@@ -4,8 +4,9 @@
 
 namespace prism {
 
-// While an object of this class lives, the functions below and the products on its thread reuse the memory of tensors that are gone.
-// malloc would return large blocks to the system, and the kernel would clear their pages again for the next matrix.
+// While an object of this class lives, the functions below and products on its thread reuse the memory of tensors that
+// are gone. malloc would return large blocks to the system, and the kernel would clear their pages again for the next
+// matrix.
 class ScratchScope {
  public:
   ScratchScope();

@@ -73,7 +73,8 @@ TEST(SymmetricProduct, RefusesFactorsThatDoNotFit) {
 }
 
 TEST(SymmetricProduct, OfAMatrixWithItsTransposeIsTheProduct) {
-  // Without vector instructions half products start at 64. The other sizes end in the middle of panels, tiles, bands and blocks of depth.
+  // Without vector instructions half products start at 64. The other sizes end in the middle of panels, tiles, bands and
+  // blocks of depth.
   for (const int64_t n : {1, 5, 63, 64, 65, 96, 300, 389, 513}) {
     for (const int64_t k : {1, 150, 700}) {
       const Tensor X = random({k, n}, 1);
