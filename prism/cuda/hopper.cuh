@@ -224,6 +224,13 @@ __device__ inline float subtract_here(float a, float b) {
   return difference;
 }
 
+// Reads a pair here, in the order of the program: left to the compiler, reads move next to their uses, and each takes long.
+__device__ inline float2 load_pair_here(const float* pair) {
+  float2 v;
+  asm volatile("ld.global.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "l"(pair));
+  return v;
+}
+
 #define PRISM_8(i)                                                                                            \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
       "+f"(d[i + 7])

@@ -256,8 +256,7 @@ __device__ __forceinline__ void prefetch_float32(const Launch& launch, const Sta
 }
 
 // Adds beta·C to v, and writes v to C if asked, for a strip. In strips that are whole, and in a matrix with even rows,
-// elements come in pairs. All of a batch are read before the first is written: the compiler must keep that order, and
-// each read takes long.
+// elements come in pairs.
 template <class Launch>
 __device__ __forceinline__ void add_float32(float (&v)[32], const Launch& launch, const Epilogue& e, int matrix, int n,
                                             int row0, int column0) {
@@ -271,34 +270,28 @@ __device__ __forceinline__ void add_float32(float (&v)[32], const Launch& launch
   const bool in_pairs =
       n % 2 == 0 && reinterpret_cast<uintptr_t>(C) % sizeof(float2) == 0 && row0 + kStrip <= n && column0 + kStrip <= n;
   if (in_pairs) {
-    constexpr int kBatch = 8;
+    if (e.reads_C) {
+      float2 old[16];
 #pragma unroll
-    for (int first = 0; first < 16; first += kBatch) {
-      float2 old[kBatch];
+      for (int i = 0; i < 16; ++i) old[i] = hopper::load_pair_here(here + i % 2 * 8 * n + i / 2 * 8);
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        const int pair = first + i;
-        old[i] = e.reads_C ? *reinterpret_cast<const float2*>(here + pair % 2 * 8 * n + pair / 2 * 8) : float2{};
+      for (int i = 0; i < 16; ++i) {
+        v[2 * i] = fmaf(beta, old[i].x, v[2 * i]);
+        v[2 * i + 1] = fmaf(beta, old[i].y, v[2 * i + 1]);
       }
+    }
+    if (!writes) return;
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        const int pair = first + i;
-        v[2 * pair] = fmaf(beta, old[i].x, v[2 * pair]);
-        v[2 * pair + 1] = fmaf(beta, old[i].y, v[2 * pair + 1]);
-      }
-      if (!writes) continue;
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        const int pair = first + i, down = pair % 2 * 8, right = pair / 2 * 8;
-        const float2 pair_of_v = {v[2 * pair], v[2 * pair + 1]};
-        float* target = here + down * n + right;
-        if (column + right + 1 <= row + down) {
-          *reinterpret_cast<float2*>(target) = pair_of_v;
-          mirrored[right * n + down] = pair_of_v.x;
-          mirrored[(right + 1) * n + down] = pair_of_v.y;
-        } else if (column + right <= row + down) {
-          *target = mirrored[right * n + down] = pair_of_v.x;
-        }
+    for (int i = 0; i < 16; ++i) {
+      const int down = i % 2 * 8, right = i / 2 * 8;
+      const float2 pair = {v[2 * i], v[2 * i + 1]};
+      float* target = here + down * n + right;
+      if (column + right + 1 <= row + down) {
+        *reinterpret_cast<float2*>(target) = pair;
+        mirrored[right * n + down] = pair.x;
+        mirrored[(right + 1) * n + down] = pair.y;
+      } else if (column + right <= row + down) {
+        *target = mirrored[right * n + down] = pair.x;
       }
     }
     return;

@@ -76,6 +76,7 @@ void store_blocks_transposed(uint32_t address, uint32_t a, uint32_t b, uint32_t 
 void load_blocks(uint32_t address, uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d);
 
 inline float subtract_here(float a, float b) { return a - b; }
+inline float2 load_pair_here(const float* pair) { return *reinterpret_cast<const float2*>(pair); }
 
 void wgmma_begin_product(float* d, const emulator::GroupProduct& product);
 inline void wgmma_begin() {}
