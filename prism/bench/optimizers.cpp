@@ -115,6 +115,8 @@ StepTime measure(const Entrant& entrant, const std::vector<Tensor>& parameters, 
   const auto cycle = [&] {
     for (int64_t i = 0; i < entrant.cycle; ++i) optimizer->step();
   };
+  // About as many steps of each optimizer: in a longer run a GPU gets slower.
+  const int64_t cycles = (repeats + entrant.cycle - 1) / entrant.cycle;
   for (int64_t i = 0; i < kWarmUpSteps; ++i) optimizer->step();
   train::synchronize(device);
   train::reset_peak_memory(device);
@@ -122,11 +124,11 @@ StepTime measure(const Entrant& entrant, const std::vector<Tensor>& parameters, 
   std::vector<Shape> shapes;
   for (const auto& parameter : parameters) shapes.push_back(parameter.sizes().vec());
   StepTime result{.name = entrant.name, .work = step_work(*entrant.make_options(), shapes)};
-  result.eager_ms = train::median(time_calls(device, repeats, cycle)) / static_cast<double>(entrant.cycle);
+  result.eager_ms = train::median(time_calls(device, cycles, cycle)) / static_cast<double>(entrant.cycle);
   const int64_t bytes = device.is_cpu() ? train::state_bytes(*optimizer) : train::peak_memory(device).device - before;
   result.memory_mib = static_cast<double>(bytes) / kMebibyte;
   if (captures)
-    result.captured_ms = train::median(time_graph(device, repeats, cycle)) / static_cast<double>(entrant.cycle);
+    result.captured_ms = train::median(time_graph(device, cycles, cycle)) / static_cast<double>(entrant.cycle);
   return result;
 }
 

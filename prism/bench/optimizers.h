@@ -42,7 +42,7 @@ struct StepTime {
 // Makes parameters with gradients. The same shapes get the same values.
 std::vector<Tensor> make_parameters(const std::vector<Shape>& shapes, at::Device device);
 
-// Measures steps of a new optimizer on parameters with gradients.
+// Measures `repeats` steps, in whole cycles, of a new optimizer on parameters with gradients.
 StepTime measure(const Entrant& entrant, const std::vector<Tensor>& parameters, int64_t repeats);
 
 }  // namespace prism::bench
