@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <memory>
 #include <new>
+#include <sstream>
 
 #include "prism/cli/console.h"
 #include "prism/io/error.h"
@@ -156,22 +157,30 @@ int run(int argc, const char* const* argv) {
   app.get_formatter()->column_width(kHelpColumn);
   app.get_formatter()->label("SUBCOMMAND", "COMMAND");
   app.footer("`prism COMMAND --help` shows the options of a command and an example.");
-  const Action action = attach_commands(app, commands());
-  if (argc < 2) {
-    fmt::print("{}", app.help());
-    return 0;
-  }
+  Action action = attach_commands(app, commands());
   try {
+    if (argc < 2) throw CLI::CallForHelp();
     app.parse(reversed_words(argc, argv));
   } catch (const CLI::Success& asked) {  // --help, --version
     const CLI::App& command = named_command(app);
     const std::string mistake = command_names(command).empty() ? "" : unexpected(command);
-    return mistake.empty() ? app.exit(asked) : refuse(command, mistake);
+    if (!mistake.empty()) return refuse(command, mistake);
+    action = [&app, asked] {
+      std::ostringstream text;  // std::cout would flush and lose the reason of a failure
+      const int status = app.exit(asked, text);
+      fmt::print("{}", text.str());
+      return status;
+    };
   } catch (const CLI::ParseError& error) {
     const CLI::App& command = named_command(app);
     return refuse(command, parse_mistake(command, error));
   }
-  return perform(action, full_name(named_command(app)));
+  const auto finished = [&action] {
+    const int status = action();
+    finish_output();
+    return status;
+  };
+  return perform(finished, full_name(named_command(app)));
 }
 
 std::vector<Command> commands() {

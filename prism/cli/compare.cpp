@@ -37,7 +37,7 @@ void print(const compare::Plan& plan, const compare::CompareResult& result) {
         text += fmt::format("\n{} at its best rate continues:\n{}{}\n", contender.label, sample.prompt, sample.text);
     }
   }
-  say(stdout, fmt::format("{}\n{}\n", text, (plan.folder() / "report.html").string()));
+  fmt::print("{}\n{}\n", text, (plan.folder() / "report.html").string());
 }
 
 int compare_optimizers(const ConfigOptions& options) {

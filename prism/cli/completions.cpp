@@ -226,7 +226,6 @@ int print_completions(const CLI::App& root, const std::string& shell) {
   fmt::print("{}", shell == "bash"  ? bash_script(entries)
                    : shell == "zsh" ? zsh_script(entries)
                                     : fish_script(entries));
-  finish_output();
   return 0;
 }
 

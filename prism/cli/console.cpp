@@ -1,6 +1,7 @@
 #include "prism/cli/console.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -24,6 +25,12 @@ std::string_view variable(const char* name) {
 }
 
 bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }
+
+// Returns true if a file is a pipe or socket whose other end has been closed.
+bool reader_is_gone(int fd) {
+  pollfd file{fd, POLLOUT, 0};
+  return poll(&file, 1, /*ms=*/0) == 1 && (file.revents & (POLLERR | POLLHUP)) != 0;
+}
 
 constexpr const char* kStandardOutput = "standard output";
 
@@ -73,7 +80,10 @@ void say(std::FILE* stream, std::string_view text) {
 }
 
 void finish_output() {
-  if (std::fflush(stdout) != 0) io::throw_system_error("write", kStandardOutput, errno);
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  const int error = errno == 0 ? EIO : errno;  // 0: an earlier write failed, and its reason is gone
+  if (!reader_is_gone(STDOUT_FILENO)) io::throw_system_error("write", kStandardOutput, error);
 }
 
 void print_row(std::string_view name, std::string_view value) { fmt::print("{:<12} {}\n", name, value); }

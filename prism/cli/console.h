@@ -31,7 +31,8 @@ Terminal terminal_of(std::FILE* stream);
 // losing a message must not stop the work.
 void say(std::FILE* stream, std::string_view text);
 
-// Flushes standard output. Throws if something printed there could not be written.
+// Flushes standard output. Throws if something printed there could not be written (a full disk), except into a pipe
+// whose reader has gone, as in `prism … | head`: that reader has what it wanted. Runs after every command.
 void finish_output();
 
 // Prints one line of a report: the name in a column of its own, then the value.

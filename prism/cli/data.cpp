@@ -112,7 +112,6 @@ int shard_info(const fs::path& path) {
   const io::MappedFile file(path);
   const data::ShardHeader header = data::check_shard(file.bytes(), path.string());
   print_row("shard", fmt::format("{} tokens of {} bytes each", grouped(header.tokens), header.token_bytes));
-  finish_output();
   return 0;
 }
 
@@ -164,7 +163,6 @@ int dataset_info(const DatasetInfoOptions& options) {
                               in_bytes(static_cast<double>(source.bytes)), source.hash));
   }
   if (options.verify) print_row("verified", "the tokens of every shard match their hash");
-  finish_output();
   return 0;
 }
 

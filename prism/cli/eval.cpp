@@ -153,7 +153,6 @@ int eval(const EvalOptions& given) {
                                            {"tokens", evaluation.targets()}, {"bytes", tokens.bytes},
                                            {"documents", tokens.documents},  {"context", options.context}};
     fmt::print("{}\n", result.dump(2));
-    finish_output();
     return 0;
   }
   fmt::print("{}\n", opened.from.string());
@@ -163,7 +162,6 @@ int eval(const EvalOptions& given) {
   fmt::print("  text           {} in {}, {}, {:.2f} bytes per token\n", io::counted(evaluation.targets(), "token"),
              io::counted(tokens.documents, "document"), in_bytes(bytes), bytes / targets);
   if (!options.logits.empty()) fmt::print("  logits         {}\n", options.logits);
-  finish_output();
   return 0;
 }
 

@@ -59,7 +59,6 @@ int inspect_run(const train::RunFolder& folder, const InspectOptions& options) {
     report::write(std::move(document), options.page);
     fmt::print("\n{}\n", options.page);
   }
-  finish_output();
   return 0;
 }
 
@@ -76,7 +75,6 @@ int inspect_checkpoint(const fs::path& folder, const InspectOptions& options) {
     report::write(checkpoint_document(view), options.page);
     fmt::print("\n{}\n", options.page);
   }
-  finish_output();
   return 0;
 }
 

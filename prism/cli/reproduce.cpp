@@ -148,8 +148,8 @@ int make_runs(const ReproduceOptions& options, const std::vector<Experiment>& ex
   const auto end = reproduce::make_runs(experiments, pool, dataset, run);
   line.clear();
   if (end != reproduce::RunnerEnd::Complete)
-    fmt::print("{}; run the same command to continue: {}\n",
-               end == reproduce::RunnerEnd::OutOfTime ? "out of time" : "saved", command_text(options));
+    say(stdout, fmt::format("{}; run the same command to continue: {}\n",
+                            end == reproduce::RunnerEnd::OutOfTime ? "out of time" : "saved", command_text(options)));
   return end == reproduce::RunnerEnd::Interrupted ? 128 + interrupt.signal() : 0;
 }
 

@@ -126,7 +126,6 @@ int tokenizer_info(const TokenizerInfoOptions& options) {
   print_row(
       "", fmt::format("{}: {}", io::counted(static_cast<int64_t>(ids.size()), "token"), quoted_tokens(tokenizer, ids)));
   print_row("", fmt::format("ids: {}", fmt::join(ids, " ")));
-  finish_output();
   return 0;
 }
 

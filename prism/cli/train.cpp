@@ -103,7 +103,8 @@ int dry_run(const io::Config& config, int64_t saved_step, ProgressLine& line, in
   const auto data = train::estimate_dataset(config, train::data_folder(config));
   const auto complete = completed(config, data.vocab);
   line.clear();
-  say(stdout, annotated_toml(complete, config) + "\n");
+  fmt::print("{}\n", annotated_toml(complete, config));
+  finish_output();  // before the lines on standard error
   line.note(data_line(data));
   announce(complete, data, line, saved_step, /*runs=*/1, processes);
   return 0;

@@ -303,9 +303,26 @@ def test_a_full_disk_is_a_failure_and_not_a_mistake(places):
             ("eval", places["run"], places["text"], "--json"),
             ("inspect", places["run"]),
             ("completions", "bash"),
+            ("train", "--list-keys"),
+            ("train", "--dry-run", "--out", places["folder"], "--set", f"data.path={places['shards']}", *SMALL.split()),
+            ("train", "--help"),
+            ("", "--version"),
+            ("",),
         ):
             _, errors = run(*command.split(), *arguments, status=1, stdout=full)
-            assert errors == f"prism {command}: standard output: cannot write: the disk is full\n"
+            assert errors == f"prism {command}".strip() + ": standard output: cannot write: the disk is full\n"
+
+
+@pytest.mark.parametrize("arguments", ["--help", "train --list-keys", "completions bash"])
+@pytest.mark.parametrize("ignored", [True, False])
+def test_a_reader_that_has_gone_is_no_error(arguments, ignored):
+    ours, theirs = os.pipe()
+    os.close(ours)
+    handler = signal.SIG_IGN if ignored else signal.SIG_DFL
+    with os.fdopen(theirs, "w") as gone:
+        process = start(*arguments.split(), stdout=gone, preexec_fn=lambda: signal.signal(signal.SIGPIPE, handler))
+        _, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == (0 if ignored or "train" in arguments else -signal.SIGPIPE) and errors == ""
 
 
 def test_shards_do_not_replace_the_tokenizer_of_a_run_or_a_model(places, tmp_path):
