@@ -44,6 +44,13 @@ void read(io::Config& config, const std::string& name) {
   }
 }
 
+// Sets a key that has an option of its own. Throws prism::Error if --set sets it, too.
+void take(io::Config& config, const char* key, const nlohmann::json& value, const char* option) {
+  if (config.origin(key).starts_with("--set"))
+    throw Error(fmt::format("{}: has no effect on an experiment; use {} instead", config.where(key), option));
+  config.assign(key, value, option);
+}
+
 io::Config configuration(const std::string& name, const Choices& choices) {
   auto config = make_config();
   read(config, std::string(kPaper));
@@ -51,12 +58,13 @@ io::Config configuration(const std::string& name, const Choices& choices) {
   read(config, name);
   for (const auto& setting : choices.settings) config.set(setting);
   if (const auto records = config.integer("experiment.spectra"); records > 0)
-    config.assign("metrics.spectra_every", std::max<int64_t>(1, config.integer("train.steps") / records), name);
-  config.assign("run.out", name, "prism reproduce");
-  config.assign("run.device", choices.device, "--device");
-  config.assign("data.path", choices.data.empty() ? std::vector<std::string>{"none"} : choices.data, "--data");
-  if (!choices.held_out.empty()) config.assign("data.held_out_path", choices.held_out, "--held-out");
-  if (!choices.tokenizer.empty()) config.assign("data.tokenizer", choices.tokenizer, "--tokenizer");
+    take(config, "metrics.spectra_every", std::max<int64_t>(1, config.integer("train.steps") / records),
+         "experiment.spectra");
+  take(config, "run.out", name, "--pool");
+  take(config, "run.device", choices.device, "--device");
+  take(config, "data.path", choices.data.empty() ? std::vector<std::string>{"none"} : choices.data, "--data");
+  if (!choices.held_out.empty()) take(config, "data.held_out_path", choices.held_out, "--held-out");
+  if (!choices.tokenizer.empty()) take(config, "data.tokenizer", choices.tokenizer, "--tokenizer");
   return config;
 }
 
