@@ -10,6 +10,7 @@
 #include "prism/compare/sentences.h"
 #include "prism/io/error.h"
 #include "prism/train/config.h"
+#include "prism/train/run_folder.h"
 
 namespace prism::cli {
 namespace {
@@ -40,15 +41,27 @@ void print(const compare::Plan& plan, const compare::CompareResult& result) {
   fmt::print("{}\n{}\n", text, (plan.folder() / "report.html").string());
 }
 
+// Prints what the runs that are left will need.
+void announce_left(const compare::Plan& plan, const train::Dataset& dataset, ProgressLine& line) {
+  const auto left = compare::runs_left(plan);
+  if (left.empty()) {
+    line.note("runs    all have ended");
+    return;
+  }
+  int64_t saved_steps = 0;
+  for (const auto& run : left) saved_steps += train::RunFolder{run.folder}.saved_step();
+  auto next = left.front().config;
+  train::resolve(next, dataset.tokenizer.size());
+  announce(next, train::size_of(dataset), line, saved_steps / std::ssize(left), left.size());
+}
+
 int compare_optimizers(const ConfigOptions& options) {
   auto config = train::make_config();
   options.apply(config);
   const compare::Plan plan(config);
   ProgressLine line;
   const auto dataset = open_dataset(config, line, compare::check_folder(plan));
-  auto first = plan.sweep().front().config;
-  train::resolve(first, dataset.tokenizer.size());
-  announce(first, train::size_of(dataset), line, /*done=*/0, plan.total_runs());
+  announce_left(plan, dataset, line);
   const Interrupt interrupt(kSavesRun);
   compare::CompareOptions run;
   run.stop = &interrupt.signal();

@@ -23,7 +23,8 @@ train::Dataset open_dataset(const io::Config& config, ProgressLine& line,
                             const std::optional<train::TrainedData>& trained = {});
 
 // Prints model, device, rates, steps and the time, memory and disk that `runs` runs like this one will need. Warns if
-// they take days or exceed the memory. `config` is complete; `done` steps are behind it. `processes` share each step.
+// they take days or exceed the memory. `config` is complete; `done` steps of each run are behind it. `processes` share
+// each step.
 void announce(const io::Config& config, const train::DatasetSize& data, ProgressLine& line, int64_t done = 0,
               size_t runs = 1, int64_t processes = 1);
 

@@ -20,6 +20,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
+bool has_ended(const PlannedRun& run) { return train::RunFolder{run.folder}.has_ended(); }
+
+// Returns the runs that follow the sweep: every contender at its best rate with the other seeds.
+std::vector<PlannedRun> at_best_rates(const Plan& plan, const std::vector<RunOutcome>& sweep) {
+  std::vector<PlannedRun> runs;
+  for (size_t contender = 0; contender < plan.contenders().size(); ++contender) {
+    const auto lr = best_rate(plan, contender, sweep);
+    for (size_t i = 1; lr && i < plan.seeds().size(); ++i) runs.push_back(plan.run(contender, *lr, plan.seeds()[i]));
+  }
+  return runs;
+}
+
 class Runner {
  public:
   Runner(const Plan& plan, const train::Dataset& dataset, const CompareOptions& options)
@@ -27,12 +39,7 @@ class Runner {
 
   bool run_all() {  // returns false if interrupted
     if (!run_each(plan_.sweep())) return false;
-    std::vector<PlannedRun> others;
-    for (size_t contender = 0; contender < plan_.contenders().size(); ++contender) {
-      const auto lr = best_rate(plan_, contender, outcomes_);
-      for (size_t i = 1; lr && i < plan_.seeds().size(); ++i)
-        others.push_back(plan_.run(contender, *lr, plan_.seeds()[i]));
-    }
+    const auto others = at_best_rates(plan_, outcomes_);
     total_ = index_ + others.size();
     return run_each(others);
   }
@@ -43,7 +50,7 @@ class Runner {
   bool run_each(const std::vector<PlannedRun>& runs) {
     if (options_.ahead) {
       auto missing = runs;
-      std::erase_if(missing, [](const auto& planned) { return train::RunFolder{planned.folder}.has_ended(); });
+      std::erase_if(missing, has_ended);
       if (!options_.ahead(missing)) return false;
     }
     return std::ranges::all_of(runs, [&](const auto& planned) { return run_one(planned); });
@@ -51,7 +58,7 @@ class Runner {
 
   bool run_one(const PlannedRun& planned) {
     ++index_;
-    if (!train::RunFolder{planned.folder}.has_ended()) {
+    if (!has_ended(planned)) {
       train::RunOptions options;
       options.resume = true;
       options.stop = options_.stop;
@@ -134,6 +141,24 @@ std::optional<train::TrainedData> check_folder(const Plan& plan) {
     if (!trained) trained = folder.trained_data();
   }
   return trained;
+}
+
+std::vector<PlannedRun> runs_left(const Plan& plan) {
+  const auto sweep = plan.sweep();
+  auto left = sweep;
+  std::erase_if(left, has_ended);
+  if (!left.empty()) {
+    for (size_t contender = 0; contender < plan.contenders().size(); ++contender) {
+      for (size_t i = 1; i < plan.seeds().size(); ++i)
+        left.push_back(plan.run(contender, plan.contenders()[contender].rates.front(), plan.seeds()[i]));
+    }
+    return left;
+  }
+  std::vector<RunOutcome> outcomes;
+  for (const auto& planned : sweep) outcomes.push_back(read_outcome(planned));
+  left = at_best_rates(plan, outcomes);
+  std::erase_if(left, has_ended);
+  return left;
 }
 
 CompareResult compare(const Plan& plan, const train::Dataset& dataset, const CompareOptions& options) {

@@ -40,6 +40,10 @@ struct CompareResult {
 // opened.
 std::optional<train::TrainedData> check_folder(const Plan& plan);
 
+// Returns the runs of the plan that have not ended, the next one first. Until the sweep is complete, the other seeds'
+// runs are planned at each contender's lowest rate, because the best one is not yet known.
+std::vector<PlannedRun> runs_left(const Plan& plan);
+
 // Runs a plan in its folder: first every contender at every rate with the first seed, then each at its best rate with
 // the other seeds. Skips complete runs and resumes interrupted ones. Then writes summary.json, runs.csv and
 // report.html. Throws prism::Error if the folder holds runs with other settings; the message names the keys.

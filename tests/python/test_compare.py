@@ -269,9 +269,20 @@ def test_a_finished_comparison_is_not_run_again(settings, compared):
     folder, output = compared
     before = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/metrics.jsonl")}
     summary = (folder / "summary.json").read_bytes()
-    assert run(*settings(folder))[0] == output
+    again, errors = run(*settings(folder))
+    assert again == output
+    assert "runs    all have ended\n" in errors and "needs   about" not in errors
     assert {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/metrics.jsonl")} == before
     assert (folder / "summary.json").read_bytes() == summary
+
+
+def test_what_a_continued_comparison_needs_is_that_of_the_runs_left(settings, compared, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(compared[0], out)
+    for path in out.glob("runs/*-seed4"):
+        shutil.rmtree(path)
+    _, errors = run(*settings(out))
+    assert re.search(r"^needs   about \S+ s for 3 runs, ", errors, re.MULTILINE), errors
 
 
 def test_killed_again_and_again_it_ends_with_the_same_summary(settings, compared, tmp_path):
