@@ -53,6 +53,12 @@ std::optional<uint64_t> HeldOutChooser::bound() const {
   const uint64_t bound =
       held_out_.documents > 0 ? n_smallest_.top() : std::max(std::min(by_fraction, next_largest_), smallest_);
   if (bound < largest_) return bound;
+  if (documents_ > 1 && smallest_ == largest_) {
+    throw Error(
+        fmt::format("data: expected documents that differ in their first 64 KiB, got {} copies of one, and copies stay "
+                    "together; remove the copies, or hold out none and name a separate held-out text",
+                    documents_));
+  }
   throw Error(
       fmt::format("data: expected documents left to train on after the held-out ones, got none of {}; separate the "
                   "documents, hold out fewer, or hold out none and name a separate held-out text",
