@@ -6,6 +6,9 @@ namespace prism {
 
 double scale_factor(ScaleRule rule, at::IntArrayRef shape);
 
+// Sets have at most 8 steps; a step's time grows with their number.
+inline constexpr Range kIterations = {.words = "from 0 (the length of the coefficient set) to 100", .high = 100};
+
 // The options of every rule built on a polar factor: how it is computed.
 template <class Self>
 class SpectralOptions : public MatrixOptions<Self> {
@@ -13,14 +16,12 @@ class SpectralOptions : public MatrixOptions<Self> {
                "gram: Newton-Schulz on the Gram matrix; stacked: on the matrix itself; exact: float64 SVD");
   PRISM_OPTION(Coefficients, coefficients, "jordan", kAny,
                (c10::Join(", ", Coefficients::names()) + ", or one list of numbers per step").c_str());
-  PRISM_OPTION(int64_t, steps, 0, kAny, "Newton-Schulz steps; 0: the length of the set, more repeat the last");
+  PRISM_OPTION(int64_t, steps, 0, kIterations, "Newton-Schulz steps; 0: the length of the set, more repeat the last");
 
  public:
   PolarOptions polar() const { return {.solver = solver(), .coefficients = coefficients().with_steps(steps())}; }
   void check() const override {
     MatrixOptions<Self>::check();
-    TORCH_CHECK_VALUE(steps() >= 0, this->name(),
-                      ": steps must be 1 or more (0 for the length of the coefficient set), got ", steps());
     if (solver() == Solver::Exact) check_no_iteration("solver 'exact' runs no iteration");
   }
 

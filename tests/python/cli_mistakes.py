@@ -146,6 +146,7 @@ MISTAKES = {
         (f"{TRAIN} {SMALL} --set run.device=tpu", "run.device: expected auto, cpu, cuda or cuda:N"),
         (f"{TRAIN} {SMALL} --set run.device=cuda:99", 'run.device: no device "cuda:99"'),
         (f"{TRAIN} {SMALL} --set train.context=100000000", "train.context: expected at most 1048576, got 100000000"),
+        (f"{TRAIN} {SMALL} --set optimizer.steps=1000000", "steps must be from 0 .* to 100, got 1e\\+06"),
         (f"{TRAIN} {SMALL} --set data.tokenizer={{binary}}", "binary.dat"),
         (f"{TRAIN} {SMALL} --set data.held_out_path={{missing}}", "missing"),
         (f"--out {{new}} --set data.path={{shards}} {SMALL} --set data.eos=The", 'documents in these shards end with "<.endoftext.>"'),
