@@ -82,6 +82,8 @@ int converse(const OpenedModel& opened, const GenerateOptions& options, model::G
 int generate(const GenerateOptions& options) {
   model::GenerateOptions sampling = options.sampling;
   sampling.seed = static_cast<uint64_t>(options.seed);
+  if (!(sampling.top_p > 0))
+    throw Error(fmt::format("--top-p: expected a number above 0, got {}; 1 samples from all tokens", sampling.top_p));
   sampling.check();
   const OpenedModel opened = open_model(options.source, train::device_of(options.device, "--device"));
   for (const auto& text : opened.skipped) fmt::print(stderr, "prism generate: skipped {}\n", text);

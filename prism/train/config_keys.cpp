@@ -47,6 +47,12 @@ Key rate_key(const char* name, const char* doc) {
   return Key::real(name, kAuto, doc).at_least(0).at_most(kMostRate).or_word(kAuto);
 }
 
+bool is_not_empty(const nlohmann::json& text) { return !text.get_ref<const std::string&>().empty(); }
+
+Key text_key(const char* name, const nlohmann::json& fallback, const char* doc) {
+  return Key::string(name, fallback, doc).must("not empty", is_not_empty);
+}
+
 Key size_key(const char* name, const char* doc) { return Key::integer(name, kAuto, doc).at_least(1).or_word(kAuto); }
 
 std::vector<Key> optimizer_keys() {
@@ -110,20 +116,27 @@ std::vector<Key> model_keys() {
   };
 }
 
+// Returns true if no path of data.path or data.held_out_path is empty.
+bool names_paths(const nlohmann::json& paths) {
+  return std::ranges::all_of(paths,
+                             [](const auto& path) { return is_not_empty(path.is_string() ? path : path.at("path")); });
+}
+
 std::vector<Key> data_keys() {
   return {
       Key::weighted_paths("data.path", nullptr,
                           "Files and folders of text, folders of token shards, or \"torch-sources\": the Python files "
                           "of the installed torch. An epoch reads each path `weight` times, by default once.")
-          .length(1, 1000),
+          .length(1, 1000)
+          .must("none of them empty", names_paths),
       Key::strings("data.extensions", nlohmann::json::array(),
                    "Endings of the files to read in folders; empty: all files."),
       Key::string("data.separator", "<|endoftext|>", "Line that ends a document in text files; empty: none."),
       Key::string("data.text_field", "text", "Field of JSON lines, or column of Parquet files, that holds the text."),
-      Key::string("data.tokenizer", kAuto,
-                  "tokenizer.json or a folder with one; auto: the one of model.init or of the shards, else a new one "
-                  "is trained."),
-      Key::string("data.eos", std::string(text::kEndOfText), "Special token that ends every document."),
+      text_key("data.tokenizer", kAuto,
+               "tokenizer.json or a folder with one; auto: the one of model.init or of the shards, else a new one "
+               "is trained."),
+      text_key("data.eos", std::string(text::kEndOfText), "Special token that ends every document."),
       Key::integer("data.vocab", 16384, "Vocabulary size of a tokenizer that is trained.").at_least(257),
       Key::real("data.held_out", kAuto,
                 "Fraction of the documents kept for evaluation; auto: 0.01, or none with data.held_out_path.")
@@ -131,8 +144,9 @@ std::vector<Key> data_keys() {
           .below(1)
           .or_word(kAuto),
       Key::strings("data.held_out_path", nlohmann::json::array(),
-                   "Files and folders of text to evaluate on, instead of documents of data.path."),
-      Key::string("data.cache", kAuto, "Folder for the tokenizer and the shards; auto: data in the run folder."),
+                   "Files and folders of text to evaluate on, instead of documents of data.path.")
+          .must("none of them empty", names_paths),
+      text_key("data.cache", kAuto, "Folder for the tokenizer and the shards; auto: data in the run folder."),
   };
 }
 
@@ -187,8 +201,7 @@ std::vector<Key> run_keys() {
                    "With several processes, let one of them step each parameter and keep its optimizer state; false: "
                    "every process steps all parameters."),
       Key::integer("run.peer_timeout", 600, "With several processes, seconds to wait for another one.").at_least(1),
-      Key::string("run.out", nullptr, "Folder of the run.")
-          .must("not empty", [](const nlohmann::json& value) { return !value.get_ref<const std::string&>().empty(); }),
+      text_key("run.out", nullptr, "Folder of the run."),
       Key::strings("compare.optimizers", nlohmann::json::array(),
                    "Names to compare: optimizers, or names defined by [compare.override.NAME]."),
       Key::string(

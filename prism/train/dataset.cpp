@@ -84,8 +84,20 @@ text::Tokenizer read_tokenizer(const io::Config& config, const fs::path& path) {
   return text::Tokenizer::load(path).with_end_of_text(config.string("data.eos"));
 }
 
+// Loads the tokenizer of given_tokenizer. Errors name the key that gave it.
+text::Tokenizer read_given(const io::Config& config, const fs::path& path) {
+  try {
+    return read_tokenizer(config, path);
+  } catch (const Error& error) {
+    const char* key = !config.is("data.tokenizer", "auto")   ? "data.tokenizer"
+                      : !config.string("model.init").empty() ? "model.init"
+                                                             : "data.path";
+    throw Error(fmt::format("{}: {}", config.where(key), error.what()));
+  }
+}
+
 text::Tokenizer load_tokenizer(const io::Config& config, const fs::path& path) {
-  auto tokenizer = read_tokenizer(config, path);
+  auto tokenizer = read_given(config, path);
   if (config.is_given("data.vocab") && config.integer("data.vocab") != tokenizer.size()) {
     throw Error(fmt::format("{}: expected {}, the size of tokenizer {}, got {}; leave the key out",
                             config.where("data.vocab"), tokenizer.size(), path.string(), config.integer("data.vocab")));

@@ -195,7 +195,7 @@ BAD_SOURCES = {
 BAD_OPTIONS = [
     (["generate", "run", "--temperature", "-1"], "--temperature"),
     (["generate", "run", "--temperature", "warm"], "--temperature"),
-    (["generate", "run", "--top-p", "0"], "top_p must be in (0, 1]"),
+    (["generate", "run", "--top-p", "0"], "--top-p: expected a number above 0, got 0"),
     (["generate", "run", "--top-k", "-1"], "--top-k"),
     (["generate", "run", "--tokens", "0"], "--tokens"),
     (["generate", "run", "--device", "tpu"], "tpu"),

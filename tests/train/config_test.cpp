@@ -151,7 +151,7 @@ TEST(TrainConfig, SaysWhatIsWrongWithImpossibleValues) {
        "model.kv_heads: expected a divisor of model.heads = 4, got 3"},
       {{"data.path=x", "optimizer.weight_decay=1e300"}, "optimizer.weight_decay: expected at most 2e+32"},
       {{"data.path=x", "optimizer.aux_weight_decay=1e300"}, "optimizer.aux_weight_decay: expected at most 5e+31"},
-      {{"data.path=[{path=\"x\",weight=1e300}]"}, "with a weight > 0 and ≤ 1e6, got"},
+      {{"data.path=[{path=\"x\",weight=1e300}]"}, "with a weight > 0 and ≤ 1e6, none of them empty, got"},
       {{"data.path=x", "schedule.decay=5"}, "needs schedule.kind = \"wsd\", got"},
       {{}, "data.path: expected"},
   };
