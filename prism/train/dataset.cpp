@@ -20,6 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr size_t kSampleBytes = 4'000'000;  // of text, to estimate its tokens from; learning a tokenizer takes 0.1 s
 constexpr const char* kTokenizerName = "tokenizer.json";
 constexpr const char* kRecipeName = "tokenizer.recipe";  // identifies the text that tokenizer.json was trained on
 
@@ -114,21 +115,11 @@ std::string tokenizer_recipe(const io::Config& config, const data::Corpus& corpu
   return data::recipe(corpus, {sources.train, {}}, untrained, {});
 }
 
-text::Tokenizer train_tokenizer(const io::Config& config, const data::Corpus& corpus, const DatasetProgress& progress) {
-  data::Documents documents(corpus);
-  text::TrainerOptions options;
+text::Tokenizer train_tokenizer(const io::Config& config, const text::TextSource& source,
+                                text::TrainerOptions options = {}) {
   options.vocabulary = config.integer("data.vocab");
   options.special_tokens = {config.string("data.eos")};
-  options.progress = progress.tokenizer;
-  data::Piece piece;
-  return text::train_bpe(
-             [&](std::string& text) {
-               if (!documents.next(piece)) return false;
-               text = std::move(piece.text);
-               return true;
-             },
-             options)
-      .tokenizer.with_end_of_text(config.string("data.eos"));
+  return text::train_bpe(source, options).tokenizer.with_end_of_text(config.string("data.eos"));
 }
 
 // Returns the given tokenizer or the one in the folder, if it was trained on the same text; nothing if one must be
@@ -145,7 +136,13 @@ std::optional<text::Tokenizer> existing_tokenizer(const io::Config& config, cons
 text::Tokenizer tokenizer_of(const io::Config& config, const data::Corpus& corpus, const data::Sources& sources,
                              const fs::path& folder, const DatasetProgress& progress) {
   if (auto existing = existing_tokenizer(config, corpus, sources, folder)) return std::move(*existing);
-  auto tokenizer = train_tokenizer(config, corpus, progress);
+  data::Documents documents(corpus);
+  const auto source = [&, piece = data::Piece()](std::string& text) mutable {
+    if (!documents.next(piece)) return false;
+    text = std::move(piece.text);
+    return true;
+  };
+  auto tokenizer = train_tokenizer(config, source, {.progress = progress.tokenizer});
   io::make_folders(folder);
   fs::remove(folder / kRecipeName);
   tokenizer.save(folder / kTokenizerName);
@@ -276,25 +273,74 @@ int64_t weighted_tokens(const Dataset& dataset) {
   return std::llround(tokens);
 }
 
-// The typical number of bytes per token for a byte-level BPE of this vocabulary on prose and code: 3.2 for 2,048 tokens
-// (measured on the Python files of torch), about 4 for 16,384.
-double usual_token_bytes(int64_t vocab) {
-  return 2.3 + 0.3 * std::log2(std::max(static_cast<double>(vocab) / 256, 1.0));
+// The beginning of a text: all of it if it is short.
+struct Sample {
+  std::vector<data::Piece> pieces = {};
+  bool whole = false;
+  double scale = 1;  // size of the text, as a multiple of the sample's
+};
+
+Sample sample_of(const std::vector<std::string>& paths, data::ReaderOptions options, size_t bytes) {
+  // Readers read ahead by up to two pieces, which makes the sample seem larger; document_hash needs this size.
+  options.piece_bytes = size_t{128} << 10;
+  const data::Corpus corpus(paths, options);
+  data::Documents documents(corpus);
+  Sample sample;
+  data::Piece piece;
+  for (size_t read = 0; read < bytes && !sample.whole;) {
+    sample.whole = !documents.next(piece);
+    if (sample.whole) break;
+    read += piece.text.size();
+    sample.pieces.push_back(std::move(piece));
+  }
+  if (!sample.whole)
+    sample.scale = std::max(1.0, static_cast<double>(corpus.bytes()) / static_cast<double>(documents.consumed()));
+  return sample;
 }
 
-// Estimates the number of tokens of a corpus from its first megabytes.
-int64_t estimated_tokens(const data::Corpus& corpus, const std::optional<text::Tokenizer>& tokenizer, int64_t vocab) {
-  constexpr double kSample = 4e6;
-  data::Documents documents(corpus);
-  double bytes = 0, tokens = 0;
-  for (data::Piece piece; bytes < kSample && documents.next(piece);) {
-    bytes += static_cast<double>(piece.text.size());
-    tokens += tokenizer ? static_cast<double>(tokenizer->encode(piece.text).size())
-                        : static_cast<double>(piece.text.size()) / usual_token_bytes(vocab);
-    tokens += piece.last ? 1 : 0;
+// Trains a tokenizer on the samples. If they are `whole`, it is the one that open_dataset trains.
+text::Tokenizer sampled_tokenizer(const io::Config& config, const std::vector<Sample>& samples, bool whole) {
+  const auto source = [&, i = size_t{0}, j = size_t{0}](std::string& text) mutable {
+    while (i < samples.size() && j == samples[i].pieces.size()) ++i, j = 0;
+    if (i == samples.size()) return false;
+    text = samples[i].pieces[j++].text;
+    return true;
+  };
+  text::TrainerOptions options;
+  options.allow_fewer = !whole;
+  return train_tokenizer(config, source, options);
+}
+
+// Returns the largest hash of a held-out document; nothing if the samples do not determine it.
+std::optional<uint64_t> held_out_bound(const std::vector<Sample>& samples, const data::HeldOut& held_out) {
+  data::HeldOutChooser chooser(held_out);
+  int64_t documents = 0;
+  for (const auto& sample : samples) {
+    if (!sample.whole) return std::nullopt;
+    for (const auto& piece : sample.pieces) {
+      if (piece.first) chooser.add(data::document_hash(piece.text));
+      documents += piece.first ? 1 : 0;
+    }
   }
-  const double read = std::max<double>(1, static_cast<double>(documents.consumed()));
-  return std::llround(tokens * std::max(1.0, static_cast<double>(corpus.bytes()) / read));
+  return documents == 1 ? std::nullopt : chooser.bound();  // a single document is cut
+}
+
+struct TokenCount {
+  double train = 0, held_out = 0;
+};
+
+// Returns the number of tokens of a text, counted in its sample. Documents whose hash is at most `bound` are held out.
+TokenCount count_tokens(const Sample& sample, const data::Encoder& encoder, std::optional<uint64_t> bound = {}) {
+  TokenCount count;
+  std::vector<uint32_t> ids;
+  bool held_out = false;
+  for (const auto& piece : sample.pieces) {
+    if (piece.first) held_out = bound && data::document_hash(piece.text) <= *bound;
+    ids.clear();
+    encoder.encode(piece.text, ids);
+    (held_out ? count.held_out : count.train) += sample.scale * static_cast<double>(ids.size() + (piece.last ? 1 : 0));
+  }
+  return count;
 }
 
 }  // namespace
@@ -320,22 +366,33 @@ DatasetSize estimate_dataset(const io::Config& config, const fs::path& folder) {
     if (const auto used = prepared_tokenizer(config, corpus, sources, options, folder, kept))
       return size_of(from_built_shards(config, *used, folder));
   }
-  std::optional<text::Tokenizer> tokenizer;
-  if (const auto given = given_tokenizer(config)) tokenizer = load_tokenizer(config, *given);
-  DatasetSize size{.vocab = tokenizer ? tokenizer->size() : config.integer("data.vocab"), .counted = false};
   const auto sources = data_sources(config);
-  double train = 0, epoch = 0;
+  std::vector<Sample> samples;
+  for (const auto& root : corpus.roots())
+    samples.push_back(sample_of({root.path}, corpus.options(), kSampleBytes / sources.size()));
+  const bool whole = std::ranges::all_of(samples, &Sample::whole);
+  const auto given = given_tokenizer(config);
+  const auto tokenizer = given ? load_tokenizer(config, *given) : sampled_tokenizer(config, samples, whole);
+  const auto encoder = encoder_for(tokenizer, config.where("data.tokenizer"));
+  DatasetSize size{.vocab = given ? tokenizer.size() : config.integer("data.vocab")};
+  const auto bound = options.held_out_text ? std::nullopt : held_out_bound(samples, options.held_out);
+  const double fraction = bound || options.held_out_text ? 0 : options.held_out.fraction;
+  double train = 0, held_out = 0, epoch = 0;
   for (size_t i = 0; i < sources.size(); ++i) {
-    const data::Corpus one({corpus.roots()[i].path}, corpus.options());
-    const auto tokens = static_cast<double>(estimated_tokens(one, tokenizer, size.vocab));
-    train += tokens;
-    epoch += tokens * sources[i].weight;
+    const auto count = count_tokens(samples[i], encoder, bound);
+    train += count.train * (1 - fraction);
+    held_out += count.train * fraction + count.held_out;
+    epoch += count.train * (1 - fraction) * sources[i].weight;
   }
-  const double held_out = options.held_out_text ? 0 : held_out_fraction(config);
-  size.train_tokens = std::llround(train * (1 - held_out));
-  size.epoch_tokens = std::llround(epoch * (1 - held_out));
-  size.val_tokens = options.held_out_text ? estimated_tokens(*options.held_out_text, tokenizer, size.vocab)
-                                          : std::llround(train * held_out);
+  size.counted = whole && fraction == 0;
+  if (options.held_out_text) {
+    const auto sample = sample_of(config.strings("data.held_out_path"), options.held_out_text->options(), kSampleBytes);
+    held_out = count_tokens(sample, encoder).train;
+    size.counted = size.counted && sample.whole;
+  }
+  size.train_tokens = std::llround(train);
+  size.epoch_tokens = std::llround(epoch);
+  size.val_tokens = std::llround(held_out);
   size.bytes_to_write = (size.train_tokens + size.val_tokens) * data::token_bytes_for(size.vocab);
   return size;
 }

@@ -51,13 +51,14 @@ struct DatasetSize {
   int64_t vocab = 0;
   int64_t train_tokens = 0, val_tokens = 0;
   int64_t epoch_tokens = 0;    // of the training text, each path counted `weight` times
-  bool counted = true;         // false: estimated from the first megabytes of the text
+  bool counted = true;         // false: estimated from the first 4 MB of the text
   int64_t bytes_to_write = 0;  // shards that must still be built
 };
 DatasetSize size_of(const Dataset& dataset);
 
 // Returns the size of the dataset that open_dataset would return, without writing anything. Counts the tokens if the
-// shards exist, else estimates them.
+// shards exist or the text has at most 4 MB, else estimates them from its first 4 MB: with the given tokenizer, or with
+// one trained on them.
 DatasetSize estimate_dataset(const io::Config& config, const std::filesystem::path& folder);
 
 // Returns the folder of a run's tokenizer and shards: data.cache, or data in the run folder.

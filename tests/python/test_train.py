@@ -139,10 +139,10 @@ def test_a_dry_run_says_what_a_run_would_need_and_writes_nothing(settings, corpu
     assert (contents(tmp_path), contents(corpus)) == before
     lines = without_progress(errors).splitlines()
     assert all(len(line) <= 80 for line in lines) and [line.split()[0] for line in lines] == ["data", "model", "device", "rates", "steps", "needs"]
-    assert re.fullmatch(r"data    about [\d,]+ tokens per epoch, [\d,]+ held out, vocabulary 280", lines[0])
+    assert re.fullmatch(r"data    [\d,]+ tokens per epoch, [\d,]+ held out, vocabulary 280", lines[0])
     assert re.fullmatch(r"model   demo, [\d,]+ parameters, 15,360 in hidden matrices", lines[1])
     assert lines[3] == "rates   PRISM 0.005, AdamW 0.02 for the rest, cosine after 4 steps of warm-up"
-    assert re.fullmatch(r"steps   24 of 4 × 16 tokens: 1,536 tokens, about 0\.\d+ epochs", lines[4])
+    assert re.fullmatch(r"steps   24 of 4 × 16 tokens: 1,536 tokens, 0\.\d+ epochs", lines[4])
     assert re.fullmatch(r"needs   about \S+ s, \S+ MB of memory, \S+ (k|M)B of disk", lines[5])
     assert re.search(r'^layers = 2 +# --set$', output, re.MULTILINE)
     assert re.search(r'^head_dim = 8 +# default, from "auto"$', output, re.MULTILINE)
