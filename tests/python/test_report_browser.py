@@ -128,6 +128,21 @@ def test_the_table_shows_the_numbers_of_the_document(browser, sample):
     assert any("diverged at step 310" in row for row in texts(browser, "#runs-table tr"))
 
 
+def test_a_factor_that_rounds_to_one_is_neither_faster_nor_slower(one_browser, sample, tmp_path):
+    document = json.loads(json.dumps(sample))
+    speedups = [1.0, 0.96, 1.04, 1.06]
+    for one, speedup in zip(document["optimizers"], speedups, strict=True):
+        one["tokens_speedup"], one["seconds_speedup"] = speedup, 1 / speedup
+    one_browser.resize(1440, 900)
+    one_browser.open(write_page(document, tmp_path))
+    for title, words in {
+        "Tokens to AdamW’s loss": ["", "about as fast", "about as fast", "1.1× faster"],
+        "Time to AdamW’s loss": ["", "about as fast", "about as fast", "1.1× slower"],
+    }.items():
+        cells = one_browser.run(f"[...document.querySelectorAll('#results-table td[data-label=\"{title}\"]')].map(c => c.querySelector('.sub')?.innerText ?? '')")
+        assert cells == words
+
+
 def test_the_papers_numbers_stand_beside_ours(browser, sample):
     """Each side has its own scale: larger numbers lie further right, and words have no dot."""
     shown = texts(browser, "#published-values .plot text")

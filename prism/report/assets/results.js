@@ -51,14 +51,16 @@ function differenceCell(label, one) {
   return cell(label, main(formatSigned(d.mean)), marks, sub(spread(d)));
 }
 
-function reachCell(label, value, speedup, format) {
+// Returns a factor to the baseline in words, with the digits that formatFactor shows.
+function speedText(speedup) {
+  if (formatFactor(Math.max(speedup, 1 / speedup)) === formatFactor(1)) return 'about as fast';
+  return speedup > 1 ? `${formatFactor(speedup)} faster` : `${formatFactor(1 / speedup)} slower`;
+}
+
+function reachCell(label, one, value, speedup, format) {
   if (value === undefined) return cell(label, main(NONE));
   if (value === null) return cell(label, main('not reached'));
-  return cell(
-      label, main(format(value)),
-      known(speedup) && Math.abs(speedup - 1) > 0.004 ?
-          sub(speedup > 1 ? `${formatFactor(speedup)} faster` : `${formatFactor(1 / speedup)} slower`) :
-          '');
+  return cell(label, main(format(value)), known(speedup) && one !== baseline ? sub(speedText(speedup)) : '');
 }
 
 function toleranceCell(label, one) {
@@ -93,12 +95,12 @@ const RESULT_COLUMNS = [
   {
     title: `Tokens to ${baselineName}’s loss`,
     has: (one) => one.tokens_to_baseline !== undefined,
-    cell: (title, one) => reachCell(title, one.tokens_to_baseline, one.tokens_speedup, formatCount)
+    cell: (title, one) => reachCell(title, one, one.tokens_to_baseline, one.tokens_speedup, formatCount)
   },
   {
     title: `Time to ${baselineName}’s loss`,
     has: (one) => one.seconds_to_baseline !== undefined,
-    cell: (title, one) => reachCell(title, one.seconds_to_baseline, one.seconds_speedup, formatSeconds)
+    cell: (title, one) => reachCell(title, one, one.seconds_to_baseline, one.seconds_speedup, formatSeconds)
   },
   {
     title: 'Time per step',
