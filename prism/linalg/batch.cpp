@@ -1,6 +1,8 @@
 #include "prism/linalg/batch.h"
 
 #include <ATen/ops/frexp.h>
+#include <ATen/ops/linalg_eigh.h>
+#include <ATen/ops/linalg_svd.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
@@ -9,6 +11,14 @@
 #include <limits>
 
 namespace prism {
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+// Returns true for each matrix that holds NaN or ∞, shape (…, 1, 1).
+Tensor is_not_finite(const Tensor& X) { return X.isfinite().logical_not_().any(-1, true).any(-2, true); }
+
+}  // namespace
 
 void check_matrix(const char* who, const Tensor& X) {
   TORCH_CHECK(X.defined(), who, ": expected a matrix or a batch of matrices, got an undefined tensor");
@@ -23,6 +33,19 @@ double rounding_unit(at::ScalarType type) {
 }
 
 Tensor symmetrized(const Tensor& A) { return (A + A.mT()).mul_(0.5); }
+
+std::tuple<Tensor, Tensor> eigh(const Tensor& A) {
+  const Tensor S = symmetrized(A.to(at::kDouble));
+  const Tensor bad = is_not_finite(S);
+  auto [lambda, V] = at::linalg_eigh(S.masked_fill(bad, 0));
+  return {lambda.masked_fill_(bad.squeeze(-1), kNaN), V.masked_fill_(bad, kNaN)};  // in place: keeps LAPACK's strides
+}
+
+std::tuple<Tensor, Tensor, Tensor> thin_svd(const Tensor& X) {
+  const Tensor bad = is_not_finite(X);
+  auto [U, sigma, Vh] = at::linalg_svd(X.masked_fill(bad, 0), /*full_matrices=*/false);
+  return {U.masked_fill_(bad, kNaN), sigma.masked_fill_(bad.squeeze(-1), kNaN), Vh.masked_fill_(bad, kNaN)};
+}
 
 Tensor largest_magnitude(const Tensor& X) {
   if (X.size(-1) == 0 || X.size(-2) == 0) {

@@ -5,6 +5,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 
+#include <tuple>
+
 namespace prism {
 
 using at::Tensor;
@@ -20,6 +22,13 @@ double rounding_unit(at::ScalarType type);
 
 // ½(A + Aᵀ).
 Tensor symmetrized(const Tensor& A);
+
+// The eigenvalues of ½(A + Aᵀ), ascending, and its eigenvectors, in float64. Both are NaN for a matrix that holds NaN or
+// ∞, where torch's eigh throws: like any other operation, it must not stop at what a gradient holds.
+std::tuple<Tensor, Tensor> eigh(const Tensor& A);
+
+// The thin singular value decomposition X = UΣVᵀ as U, the diagonal of Σ and Vᵀ; NaN likewise.
+std::tuple<Tensor, Tensor, Tensor> thin_svd(const Tensor& X);
 
 // max |x| of each matrix in float64, shape (…, 1, 1); 0 for empty matrices.
 Tensor largest_magnitude(const Tensor& X);

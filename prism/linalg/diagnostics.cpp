@@ -1,7 +1,6 @@
 #include "prism/linalg/diagnostics.h"
 
 #include <ATen/ops/cat.h>
-#include <ATen/ops/linalg_eigh.h>
 #include <ATen/ops/linalg_svd.h>
 #include <ATen/ops/linalg_svdvals.h>
 #include <ATen/ops/linalg_vector_norm.h>
@@ -59,7 +58,7 @@ Spectrum spectrum(const Tensor& T, const Covariance& covariance, const Tensor& O
   const Tensor scale = nearest_power_of_two(at::maximum(largest_magnitude(T), noise_scale), at::kDouble);
   const Tensor X = T.to(at::kDouble) / scale;
   const Tensor C = covariance.C.to(at::kDouble) * (noise_scale / scale).square();
-  const Tensor V = std::get<1>(at::linalg_eigh(symmetrized(X.mT().matmul(X) + C * (gamma * gamma)))).flip(-1);
+  const Tensor V = std::get<1>(eigh(X.mT().matmul(X) + C * (gamma * gamma))).flip(-1);
   const Tensor noise = (V * C.matmul(V)).sum(-2).clamp_min(0).sqrt();
   return from_energies(T, O, V, noise, scale, gamma);
 }

@@ -1,6 +1,5 @@
 #include "prism/linalg/eigenbasis.h"
 
-#include <ATen/ops/linalg_eigh.h>
 #include <ATen/ops/linalg_qr.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/where.h>
@@ -11,7 +10,7 @@ namespace prism {
 Tensor eigenbasis(const Tensor& A) {
   check_matrix("eigenbasis", A);
   TORCH_CHECK(A.size(-1) == A.size(-2), "eigenbasis: expected square matrices, got shape ", A.sizes());
-  const auto [lambda, V] = at::linalg_eigh(symmetrized(A.to(at::kDouble)));  // ascending
+  const auto [lambda, V] = eigh(A);
   return V.flip(-1).to(A.scalar_type());
 }
 

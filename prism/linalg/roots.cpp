@@ -1,6 +1,5 @@
 #include "prism/linalg/roots.h"
 
-#include <ATen/ops/linalg_eigh.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/zeros_like.h>
@@ -17,7 +16,7 @@ namespace {
 constexpr double kRoundingMargin = 32;
 
 Tensor root_by_eigh(const Tensor& A, int64_t r) {
-  const auto [lambda, V] = at::linalg_eigh(symmetrized(A.to(at::kDouble)));
+  const auto [lambda, V] = eigh(A);
   const Tensor kept = lambda.gt(lambda.amax(-1, true) * (kRoundingMargin * rounding_unit(compute_type(A))));
   const Tensor powers =
       lambda.clamp_min(std::numeric_limits<double>::min()).pow(-1.0 / static_cast<double>(r)).mul(kept);

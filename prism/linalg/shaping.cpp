@@ -2,8 +2,6 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/eye.h>
-#include <ATen/ops/linalg_eigh.h>
-#include <ATen/ops/linalg_svd.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/maximum.h>
@@ -62,7 +60,7 @@ Tensor stacked_polar(const Tensor& T, const Tensor& N, const PolarOptions& optio
   const Tensor S = N.defined() ? at::cat({T, N}, -2) : T;
   const int64_t m = T.size(-2);
   if (options.solver == Solver::Exact) {
-    const auto [U, sigma, Vh] = at::linalg_svd(S, /*full_matrices=*/false);
+    const auto [U, sigma, Vh] = thin_svd(S);
     const double eps = std::numeric_limits<double>::epsilon() * static_cast<double>(std::max(S.size(-1), S.size(-2)));
     const Tensor kept = sigma.gt(sigma.amax(-1, true) * eps).to(S.scalar_type());
     return U.narrow(-2, 0, m).mul(kept.unsqueeze(-2)).matmul(Vh);
@@ -88,7 +86,7 @@ Tensor shape_both(const Tensor& T, const Tensor& N, const PolarOptions& options)
 // C with its negative eigenvalues set to 0. They come only from rounding, but one that cancels TᵀT would let
 // T (TᵀT + γ²C)^(−1/2) exceed its bound of 1.
 Tensor positive_part(const Tensor& C) {
-  const auto [lambda, V] = at::linalg_eigh(symmetrized(C));
+  const auto [lambda, V] = eigh(C);
   return V.mul(lambda.clamp_min(0).unsqueeze(-2)).matmul(V.mT());
 }
 

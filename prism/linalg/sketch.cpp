@@ -2,7 +2,6 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/eye.h>
-#include <ATen/ops/linalg_eigh.h>
 #include <ATen/ops/linalg_qr.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/matmul.h>
@@ -70,7 +69,7 @@ void sketch_update(Sketch& sketch, const Tensor& D, double beta) {
   check("sketch_update", sketch, D);
   const int64_t r = sketch.F.size(-2), n = sketch.F.size(-1);
   const Covariance average = averaged(sketch_covariance(sketch), D, beta);
-  const auto [ascending, vectors] = at::linalg_eigh(symmetrized(average.C.to(at::kDouble)));
+  const auto [ascending, vectors] = eigh(average.C);
   const Tensor lambda = ascending.clamp_min(0);
   const Tensor kept = lambda.narrow(-1, n - r, r).flip(-1);
   const Tensor V = vectors.narrow(-1, n - r, r).flip(-1).mT();
@@ -101,7 +100,7 @@ void subspace_update(Sketch& sketch, const Tensor& D, double beta) {
   // A row of zeros has no direction: it starts from a random one.
   const Tensor start = at::where(lengths.eq(0), start_directions(r, n, F.options()), V);
   const Tensor Q = std::get<0>(at::linalg_qr(times_A(start.mT())));
-  const auto [ascending, vectors] = at::linalg_eigh(symmetrized(Q.mT().matmul(times_A(Q)).to(at::kDouble)));
+  const auto [ascending, vectors] = eigh(Q.mT().matmul(times_A(Q)));
   const Tensor lambda = ascending.clamp_min(0).flip(-1);
   const Tensor rows = Q.to(at::kDouble).matmul(vectors.flip(-1)).mT() * lambda.sqrt().unsqueeze(-1) * scale;
   const auto squares = [](const Tensor& Y) { return Y.to(at::kDouble).square().sum({-2, -1}, /*keepdim=*/true); };

@@ -8,6 +8,34 @@ namespace {
 
 using test::random;
 
+TEST(Eigh, OfAMatrixThatIsNotFiniteIsNaNAndOthersAreUntouched) {
+  const Tensor X = random({2, 3, 5, 5});
+  const auto [lambda, V] = eigh(X);
+  EXPECT_CLOSE((V * lambda.unsqueeze(-2)).matmul(V.mT()), symmetrized(X), 1e-13);
+  for (const double poison : {NAN, INFINITY}) {
+    const Tensor bad = X.clone();
+    bad[1][2][3][4] = poison;
+    const auto [values, vectors] = eigh(bad);
+    const auto others = [](const Tensor& Y) { return Y.flatten(0, 1).narrow(0, 0, 5); };
+    EXPECT_SAME(others(values), others(lambda));
+    EXPECT_SAME(others(vectors), others(V));
+    EXPECT_TRUE(values[1][2].isnan().all().item<bool>() && vectors[1][2].isnan().all().item<bool>());
+  }
+}
+
+TEST(ThinSvd, OfAMatrixThatIsNotFiniteIsNaNAndOthersAreUntouched) {
+  const Tensor X = random({2, 6, 4});
+  const auto [U, sigma, Vh] = thin_svd(X);
+  EXPECT_CLOSE((U * sigma.unsqueeze(-2)).matmul(Vh), X, 1e-13);
+  Tensor bad = X.clone();
+  bad[1][2][3] = INFINITY;
+  const auto [left, values, right] = thin_svd(bad);
+  EXPECT_SAME(left[0], U[0]);
+  EXPECT_SAME(values[0], sigma[0]);
+  EXPECT_SAME(right[0], Vh[0]);
+  for (const Tensor& part : {left[1], values[1], right[1]}) EXPECT_TRUE(part.isnan().all().item<bool>());
+}
+
 TEST(LargestMagnitude, IsTheLargestAbsoluteValueOfEachMatrix) {
   Tensor X = random({2, 3, 4, 5});
   X[1][2][3][4] = -17;

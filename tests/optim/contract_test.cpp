@@ -222,6 +222,24 @@ TEST_P(Contract, ANonFiniteGradientOfOneGroupChangesNothingAndIsCounted) {
   }
 }
 
+TEST_P(Contract, WithoutAGuardANonFiniteGradientSpoilsOnlyItsOwnParameter) {
+  for (const double poison : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    const auto parameters = model();
+    const auto spoiled = copy_of(parameters);
+    const auto optimizer = make(parameters), other = make(spoiled);
+    for (uint64_t step = 1; step <= 3; ++step) {
+      set_gradients(parameters, step);
+      set_gradients(spoiled, step);
+      if (step == 1) spoiled[0].second.mutable_grad().view(-1)[0] = poison;
+      optimizer->step();
+      other->step();
+    }
+    EXPECT_FALSE(spoiled[0].second.isfinite().all().item<bool>());
+    for (size_t i = 1; i < parameters.size(); ++i)
+      EXPECT_TRUE(torch::equal(spoiled[i].second, parameters[i].second)) << parameters[i].first;
+  }
+}
+
 TEST_P(Contract, AStepOnConditionIsTheStepOrNothing) {
   const auto conditional = model();
   const auto plain = copy_of(conditional);
