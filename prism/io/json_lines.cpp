@@ -41,6 +41,7 @@ std::string_view as_text(std::span<const std::byte> bytes) {
 
 struct Prefix {
   std::string_view text;
+  int64_t lines;
   std::optional<int64_t> last_step;
 };
 
@@ -52,32 +53,33 @@ Prefix prefix_up_to(std::string_view text, int64_t step, std::string_view where)
     const auto line_begin = text.substr(0, text.size() - 1).rfind('\n') + 1;
     const auto line = text.substr(line_begin, text.size() - 1 - line_begin);
     const auto line_step = step_of(parse_line(line, where, number), fmt::format("{}:{}", where, number));
-    if (line_step <= step) return {text, line_step};
+    if (line_step <= step) return {text, number, line_step};
     text = text.substr(0, line_begin);
   }
-  return {text, std::nullopt};
+  return {text, 0, std::nullopt};
 }
 
 }  // namespace
 
-JsonLinesWriter::JsonLinesWriter(FileDescriptor file, int64_t size, std::optional<int64_t> last_step)
-    : file_(std::move(file)), size_(size), last_step_(last_step) {}
+JsonLinesWriter::JsonLinesWriter(FileDescriptor file, int64_t size, int64_t lines, std::optional<int64_t> last_step)
+    : file_(std::move(file)), size_(size), lines_(lines), last_step_(last_step) {}
 
 JsonLinesWriter JsonLinesWriter::resume(const std::filesystem::path& path, int64_t step) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored))
-    return {FileDescriptor(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND), 0, std::nullopt};
-  int64_t size = 0;
+    return {FileDescriptor(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND), 0, 0, std::nullopt};
+  int64_t size = 0, lines = 0;
   std::optional<int64_t> last_step;
   {
     const MappedFile old(path);  // unmapped before the file shrinks
     const auto kept = prefix_up_to(as_text(old.bytes()), step, path.string());
     size = static_cast<int64_t>(kept.text.size());
+    lines = kept.lines;
     last_step = kept.last_step;
   }
   FileDescriptor file(path, O_WRONLY | O_APPEND);
   if (::ftruncate(file.get(), size) != 0) throw_system_error("shorten", path, errno);
-  return {std::move(file), size, last_step};
+  return {std::move(file), size, lines, last_step};
 }
 
 void JsonLinesWriter::append(const json& object) {
@@ -94,6 +96,7 @@ void JsonLinesWriter::append(const json& object) {
     throw;
   }
   size_ += static_cast<int64_t>(line.size());
+  ++lines_;
   last_step_ = step;
 }
 

@@ -25,12 +25,14 @@ class JsonLinesWriter {
   void append(const nlohmann::json& object);
   void sync();
   std::optional<int64_t> last_step() const { return last_step_; }
+  int64_t lines() const { return lines_; }  // in the file
 
  private:
-  JsonLinesWriter(FileDescriptor file, int64_t size, std::optional<int64_t> last_step);
+  JsonLinesWriter(FileDescriptor file, int64_t size, int64_t lines, std::optional<int64_t> last_step);
 
   FileDescriptor file_;
-  int64_t size_;
+  int64_t size_;  // in bytes
+  int64_t lines_;
   std::optional<int64_t> last_step_;
 };
 

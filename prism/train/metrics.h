@@ -25,6 +25,8 @@ class MetricsWriter {
   MetricsWriter(const RunFolder& folder, int64_t step, Files files);
 
   std::vector<StepRecord> take_earlier() { return std::move(earlier_); }
+  int64_t lines_of_metrics() const { return metrics_.lines(); }
+  int64_t lines_of_spectra() const { return spectra_.lines(); }
 
   void write(const StepRecord& record);
   void write(const std::vector<SpectraLine>& spectra);

@@ -141,15 +141,19 @@ class Run {
     fs::remove(folder_.summary_file());
     metrics_.emplace(folder_, state_.step,
                      MetricsWriter::Files{config_->boolean("metrics.csv"), config_->boolean("metrics.tensorboard")});
-    auto earlier = metrics_->take_earlier();
-    if (const auto lost = state_.step - static_cast<int64_t>(earlier.size()); lost > 0)
-      note(fmt::format("{}: the lines of {} of {} steps are missing; the run continues without them",
-                       folder_.metrics_file().string(), lost, state_.step));
-    for (auto& record : earlier) {
+    note_missing_lines(folder_.metrics_file(), state_.step, metrics_->lines_of_metrics());
+    note_missing_lines(folder_.spectra_file(), state_.spectra, metrics_->lines_of_spectra());
+    for (auto& record : metrics_->take_earlier()) {
       if (record.val_loss) judge(*record.val_loss);
       remember(std::move(record));
     }
     metrics_->text("config", "```\n" + config_->to_toml() + "```");
+  }
+
+  void note_missing_lines(const fs::path& file, int64_t expected, int64_t found) const {
+    if (found >= expected) return;
+    note(fmt::format("{}: {} of {} lines are missing; the run continues without them", file.string(), expected - found,
+                     expected));
   }
 
   bool resume() {  // returns false if no checkpoint was ever saved
@@ -278,6 +282,7 @@ class Run {
     if (!record.skipped && due(step, "metrics.spectra_every"))
       timed(TimeLeft::kSpectra, "recording spectra", [&] {
         const auto spectra = trainer_->spectra(step);
+        state_.spectra += static_cast<int64_t>(spectra.size());
         if (writes()) metrics_->write(spectra);
       });
     if (writes()) metrics_->write(record);

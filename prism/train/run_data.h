@@ -60,6 +60,7 @@ struct RunState {
   double seconds = 0;
   int64_t skipped = 0;          // steps that were not finite
   int64_t skipped_in_row = 0;   // up to this step
+  int64_t spectra = 0;          // lines written to spectra.jsonl; older checkpoints do not count them
   std::string batches;          // hash over the hashes of all batches so far
   std::string initial_weights;  // hash
   std::string data;             // recipe of the training shards

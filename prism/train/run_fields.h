@@ -24,7 +24,8 @@ void fields(auto& json, RunRecord& r) { json("data", r.data)("checkpoint", r.che
 
 void fields(auto& json, RunState& s) {
   json("step", s.step)("tokens", s.tokens)("seconds", s.seconds)("skipped", s.skipped);
-  json("skipped_in_row", s.skipped_in_row)("batches", s.batches)("initial_weights", s.initial_weights)("data", s.data);
+  json("skipped_in_row", s.skipped_in_row)("spectra?", s.spectra)("batches", s.batches);
+  json("initial_weights", s.initial_weights)("data", s.data);
 }
 
 void fields(auto& json, Machine& m) {

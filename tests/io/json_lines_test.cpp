@@ -80,8 +80,10 @@ TEST(JsonLines, ResumesAfterTheLastFinishedLineOfTheStep) {
     auto writer = JsonLinesWriter::resume(folder / "m.jsonl", step);
     EXPECT_EQ(read_file(folder / "m.jsonl"), after) << before << step;
     EXPECT_EQ(writer.last_step().has_value(), !after.empty());
+    EXPECT_EQ(writer.lines(), std::ranges::count(after, '\n'));
     writer.append(line(100));
-    EXPECT_EQ(read_json_lines(folder / "m.jsonl").size(), static_cast<size_t>(std::ranges::count(after, '\n')) + 1);
+    EXPECT_EQ(read_json_lines(folder / "m.jsonl").size(), static_cast<size_t>(writer.lines()));
+    EXPECT_EQ(writer.lines(), std::ranges::count(after, '\n') + 1);
   }
 }
 

@@ -136,13 +136,16 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(whole, tmp_pa
     assert_same_run(whole, out)
 
 
-def test_lines_missing_in_the_metrics_are_counted(whole, tmp_path):
+@pytest.mark.parametrize("name", ["metrics.jsonl", "spectra.jsonl"])
+def test_missing_lines_are_counted(whole, tmp_path, name):
     out = tmp_path / "run"
     shutil.copytree(whole, out)
-    metrics = out / "metrics.jsonl"
-    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:20]))
+    file = out / name
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[:5] + lines[9:]))
     _, errors = run("train", "--resume", "--out", out)
-    assert f"{metrics}: the lines of 4 of 24 steps are missing; the run continues without them" in errors
+    assert f"{file}: 4 of {len(lines)} lines are missing; the run continues without them" in errors
+    assert errors.count("lines are missing") == 1
 
 
 def each(damage):
