@@ -1,7 +1,6 @@
 #include "prism/linalg/polar.h"
 
-#include <ATen/ops/matmul.h>
-
+#include "prism/linalg/product.h"
 #include "prism/linalg/shaping.h"
 
 namespace prism {
@@ -18,10 +17,10 @@ Tensor nuclear_norm(const Tensor& X, const Tensor& polar_factor) { return (X * p
 
 Tensor newton_schulz(Tensor X, const Coefficients& coefficients) {
   for (Polynomial c : coefficients.polynomials()) {
-    const Tensor A = X.mT().matmul(X);
+    const Tensor A = product(X.mT(), X);
     const double a = c[0];
     c[0] = 0;
-    X = X.mul(a).add_(X.matmul(matrix_polynomial(A, c)));  // aX + X(bA + cA² + …)
+    X = X.mul(a).add_(product(X, matrix_polynomial(A, c)));  // aX + X(bA + cA² + …)
   }
   return X;
 }

@@ -1,7 +1,6 @@
 #include "prism/optim/shampoo.h"
 
-#include <ATen/ops/matmul.h>
-
+#include "prism/linalg/product.h"
 #include "prism/linalg/roots.h"
 
 namespace prism {
@@ -17,9 +16,9 @@ Tensor accumulate(const Tensor& C, const Tensor& X, double beta) {
 Tensor ShampooOptions::direction(const Operands& operands, State& state) const {
   const Tensor& G = operands.T;
   const RootOptions roots{.method = solver() == Solver::Exact ? RootMethod::Eigh : RootMethod::Coupled};
-  const Tensor L = accumulate(state["L"], G.matmul(G.mT()), beta());
-  const Tensor R = accumulate(state["R"], G.mT().matmul(G), beta());
-  return inverse_root(L, 4, roots).matmul(G).matmul(inverse_root(R, 4, roots));  // L^(−1/4) G R^(−1/4)
+  const Tensor L = accumulate(state["L"], product(G, G.mT()), beta());
+  const Tensor R = accumulate(state["R"], product(G.mT(), G), beta());
+  return product(product(inverse_root(L, 4, roots), G), inverse_root(R, 4, roots));  // L^(−1/4) G R^(−1/4)
 }
 
 std::vector<Field> ShampooOptions::fields(at::IntArrayRef shape) const {

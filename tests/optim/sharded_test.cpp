@@ -90,6 +90,7 @@ INSTANTIATE_TEST_SUITE_P(All, Threads,
                          testing::Values(std::tuple("prism", Json::object()),
                                          std::tuple("prism", Json{{"covariance", "ema"}}),
                                          std::tuple("prism", Json{{"covariance", "ema"}, {"side", "whitened"}}),
+                                         std::tuple("prism", Json{{"solver", "stacked"}}),
                                          std::tuple("muon", Json::object())),
                          [](const auto& one) { return std::get<0>(one.param) + std::to_string(one.index); });
 
