@@ -157,7 +157,9 @@ void add_options(CLI::App& app, OptimizerOptions& options) {
       ->type_name("NAME")
       ->delimiter(',')
       ->expected(1, -1);
-  add_integer(app, "--repeats", options.repeats, "Steps to take the median of, at least one cycle\nof those whose costs differ\n(default 5; on a GPU 30)", 1)
+  add_integer(app, "--repeats", options.repeats,
+              "Steps to take the median of, at least one cycle\nof those whose costs differ\n(default 5; on a GPU 30)",
+              1)
       ->default_str("");
   app.add_option("--peers", options.peers, "Also measure the optimizers of this program\n(bench/peers.py sets it)")
       ->type_name("COMMAND");
