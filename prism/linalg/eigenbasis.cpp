@@ -1,10 +1,9 @@
 #include "prism/linalg/eigenbasis.h"
 
 #include <ATen/ops/linalg_qr.h>
+#include <ATen/ops/matmul.h>
 #include <ATen/ops/where.h>
 #include <c10/util/Exception.h>
-
-#include "prism/linalg/product.h"
 
 namespace prism {
 
@@ -22,7 +21,7 @@ Tensor eigenbasis_step(const Tensor& A, const Tensor& Q) {
   const auto type = compute_type(A);
   // Scale first: A·Q of a tiny covariance would vanish in float32.
   const Tensor scaled = divided(A, nearest_power_of_two(largest_magnitude(A), type), type);
-  const Tensor B = std::get<0>(at::linalg_qr(product(scaled, Q.to(type))));
+  const Tensor B = std::get<0>(at::linalg_qr(scaled.matmul(Q.to(type))));
   const Tensor cosine = (B * Q.to(type)).sum(-2, true);
   return at::where(cosine.lt(0), -B, B).to(Q.scalar_type());
 }

@@ -1,9 +1,9 @@
 #include "prism/optim/soap.h"
 
+#include <ATen/ops/matmul.h>
 #include <ATen/ops/pow.h>
 
 #include "prism/linalg/eigenbasis.h"
-#include "prism/linalg/product.h"
 
 namespace prism {
 namespace {
@@ -25,7 +25,7 @@ void refresh_basis(Tensor& basis, const Tensor& A, Tensor& v, int64_t side, cons
   const Tensor part = A.index_select(0, index);
   const Tensor old = basis.index_select(0, index);
   const Tensor moments = v.index_select(0, index);
-  const Tensor eigenvalues = old.mul(product(part, old)).sum(-2);  // qᵀAq
+  const Tensor eigenvalues = old.mul(part.matmul(old)).sum(-2);  // qᵀAq
   const Tensor order = eigenvalues.argsort(/*stable=*/true, /*dim=*/-1, /*descending=*/true);
   const auto sorted = [&](const Tensor& X, int64_t dim) {
     return X.gather(dim, order.unsqueeze(dim == -1 ? -2 : -1).expand_as(X));
@@ -48,16 +48,16 @@ Tensor SOAPOptions::direction(const Operands& operands, State& all) const {
   const Tensor first = state.step.eq(0);
   const Tensor t = per_entry(state.step, G).to(at::kDouble);
   const Tensor counts = per_entry(first.logical_not(), G).to(G.scalar_type());
-  const auto rotated = [&](const Tensor& X) { return product(product(state.P.mT(), X), state.Q); };
+  const auto rotated = [&](const Tensor& X) { return state.P.mT().matmul(X).matmul(state.Q); };
   state.M.lerp_(G, counts * (1 - beta1));
   state.v.lerp_(rotated(G).square(), counts * (1 - beta2));
   const Tensor correction1 = (1 - at::pow(beta1, t)).to(G.scalar_type());
   const Tensor correction2 = (1 - at::pow(beta2, t)).sqrt().to(G.scalar_type());
   const Tensor step = rotated(state.M) / (state.v.sqrt().div_(correction2).add_(eps()).mul_(correction1));
-  const Tensor U = product(product(state.P, step.masked_fill(per_entry(first, G), 0)), state.Q.mT());
+  const Tensor U = state.P.matmul(step.masked_fill(per_entry(first, G), 0)).matmul(state.Q.mT());
 
-  state.L.lerp_(product(G, G.mT()), 1 - shampoo_beta());
-  state.R.lerp_(product(G.mT(), G), 1 - shampoo_beta());
+  state.L.lerp_(G.matmul(G.mT()), 1 - shampoo_beta());
+  state.R.lerp_(G.mT().matmul(G), 1 - shampoo_beta());
   const Tensor due = state.step.remainder(refresh()).eq(0).logical_and(first.logical_not());
   refresh_basis(state.P, state.L, state.v, -2, first, due);
   refresh_basis(state.Q, state.R, state.v, -1, first, due);
