@@ -150,8 +150,9 @@ Estimate estimate(const io::Config& config, const DatasetSize& data, int64_t don
   result.total_memory = total_memory(device);
   result.checkpoint_bytes = kFloat * parameters + probe.state_bytes;
   const auto every = config.integer("checkpoint.every");
-  const auto checkpoints = std::min(static_cast<double>(config.integer("checkpoint.keep")) + 1,
-                                    every > 0 ? static_cast<double>((steps - 1) / every + 1) : 1);
+  const int64_t saves = every > 0 ? (steps - 1) / every + 1 : 1;
+  const auto checkpoints =
+      std::min(static_cast<double>(config.integer("checkpoint.keep")) + 1, static_cast<double>(saves));
   result.disk_bytes = result.checkpoint_bytes * checkpoints + static_cast<double>(data.bytes_to_write);
 
   result.optimizer_seconds = probe.optimizer_seconds;
