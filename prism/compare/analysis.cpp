@@ -89,18 +89,26 @@ bool has_sweeps(const Comparison& comparison) {
   return std::ranges::any_of(comparison.results, [](const Result& result) { return result.points.size() > 1; });
 }
 
+RunOutcome outcome_of(const PlannedRun& planned, const train::RunSummary& summary) {
+  RunOutcome outcome{.contender = planned.contender,
+                     .lr = planned.lr,
+                     .seed = planned.seed,
+                     .folder = planned.folder,
+                     .summary = summary};
+  const double first = finite_or_infinity(summary.first_loss), last = finite_or_infinity(summary.val_loss);
+  outcome.diverged = summary.status == train::RunStatus::Diverged || !(last < first);
+  outcome.loss = outcome.diverged ? kInfinity : last;
+  return outcome;
+}
+
 RunOutcome read_outcome(const PlannedRun& planned) {
   const train::RunFolder folder{planned.folder};
   const auto data = folder.data();
   if (const auto lines = static_cast<int64_t>(data.metrics.size()); lines != data.summary.step)
     throw Error(fmt::format("{}: expected a line for each of {} steps, got {}; remove {} to repeat this run",
                             folder.metrics_file().string(), data.summary.step, lines, planned.folder.string()));
-  RunOutcome outcome{.contender = planned.contender,
-                     .lr = planned.lr,
-                     .seed = planned.seed,
-                     .folder = planned.folder,
-                     .summary = data.summary,
-                     .page = train::page_run(folder, data)};
+  auto outcome = outcome_of(planned, data.summary);
+  outcome.page = train::page_run(folder, data);
   for (const auto& record : data.metrics) {
     outcome.batches.push_back(record.batch);
     if (!record.val_loss) continue;
@@ -108,10 +116,6 @@ RunOutcome read_outcome(const PlannedRun& planned) {
     outcome.eval_seconds.push_back(record.seconds);
     outcome.eval_losses.push_back(finite_or_infinity(*record.val_loss));
   }
-  const double first = finite_or_infinity(data.summary.first_loss);
-  const double last = finite_or_infinity(data.summary.val_loss);
-  outcome.diverged = data.summary.status == train::RunStatus::Diverged || !(last < first);
-  outcome.loss = outcome.diverged ? kInfinity : last;
   return outcome;
 }
 

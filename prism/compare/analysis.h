@@ -52,6 +52,7 @@ struct Comparison {
 bool has_sweeps(const Comparison& comparison);
 
 RunOutcome read_outcome(const PlannedRun& run);
+RunOutcome outcome_of(const PlannedRun& run, const train::RunSummary& summary);  // without the course of the run
 
 // Returns the seeds that measure the final loss: all but the first, which selects the rates, or the only one.
 std::vector<int64_t> judging_seeds(const Plan& plan);

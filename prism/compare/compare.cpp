@@ -155,7 +155,7 @@ std::vector<PlannedRun> runs_left(const Plan& plan) {
     return left;
   }
   std::vector<RunOutcome> outcomes;
-  for (const auto& planned : sweep) outcomes.push_back(read_outcome(planned));
+  for (const auto& planned : sweep) outcomes.push_back(outcome_of(planned, train::RunFolder{planned.folder}.summary()));
   left = at_best_rates(plan, outcomes);
   std::erase_if(left, has_ended);
   return left;

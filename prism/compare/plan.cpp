@@ -76,10 +76,8 @@ void refuse_unfair_overrides(const io::Config& config, const std::string& name) 
 
 // Refuses --set of the keys that the plan sets in every run. In a file they are allowed: `prism train` may read it, too.
 void refuse_ignored_settings(const io::Config& config) {
-  for (const auto& [key, list] : {std::pair("optimizer.lr", "compare.lr"), std::pair("train.seed", "compare.seeds")}) {
-    if (!config.origin(key).starts_with("--set")) continue;
-    throw Error(fmt::format("{}: has no effect on a comparison; set {} instead", config.where(key), list));
-  }
+  config.refuse_set("optimizer.lr", "has no effect on a comparison; set compare.lr instead");
+  config.refuse_set("train.seed", "has no effect on a comparison; set compare.seeds instead");
 }
 
 // Tables, figures and sentences name contenders by label alone.

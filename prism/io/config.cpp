@@ -163,6 +163,10 @@ bool Config::is(std::string_view key, std::string_view word) const {
   return current.is_string() && current.get_ref<const std::string&>() == word;
 }
 
+void Config::refuse_set(std::string_view key, std::string_view why) const {
+  if (origin(key).starts_with("--set ")) throw Error(fmt::format("{}: {}", where(key), why));
+}
+
 std::string Config::where(std::string_view key) const {
   const auto found = given_.find(key_of(key).name());
   return found == given_.end() ? fmt::format("{} (default)", key) : fmt::format("{}: {}", found->second.origin, key);

@@ -49,6 +49,9 @@ class Config {
   std::string origin(std::string_view key) const;               // "demo.toml:3", "--set train.steps=40" or "default"
   nlohmann::ordered_json section(std::string_view name) const;  // last parts of its keys → values, in table order
 
+  // Throws prism::Error, "--set train.steps=40: train.steps: WHY", if the key was set alone instead of in a file.
+  void refuse_set(std::string_view key, std::string_view why) const;
+
   // The sections [compare.override.NAME] (override_section of the table), and this configuration overridden by one.
   std::vector<std::string> override_names() const;
   Config overridden(std::string_view name) const;  // a copy if there is no such section

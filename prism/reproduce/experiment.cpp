@@ -46,8 +46,7 @@ void read(io::Config& config, const std::string& name) {
 
 // Sets a key that has an option of its own. Throws prism::Error if --set sets it, too.
 void take(io::Config& config, const char* key, const nlohmann::json& value, const char* option) {
-  if (config.origin(key).starts_with("--set"))
-    throw Error(fmt::format("{}: has no effect on an experiment; use {} instead", config.where(key), option));
+  config.refuse_set(key, fmt::format("has no effect on an experiment; use {} instead", option));
   config.assign(key, value, option);
 }
 

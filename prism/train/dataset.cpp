@@ -66,14 +66,20 @@ std::vector<fs::path> shard_folders(const io::Config& config) {
   return folders;
 }
 
+// A tokenizer, and the key that gives it.
+struct GivenTokenizer {
+  fs::path path;
+  const char* key;
+};
+
 // Returns the tokenizer that data.tokenizer names or that comes with model.init or the shards; nothing if one must be
 // trained.
-std::optional<fs::path> given_tokenizer(const io::Config& config) {
-  if (!config.is("data.tokenizer", "auto")) return config.string("data.tokenizer");
-  if (const auto init = config.string("model.init"); !init.empty()) return init;
+std::optional<GivenTokenizer> given_tokenizer(const io::Config& config) {
+  if (!config.is("data.tokenizer", "auto")) return {{config.string("data.tokenizer"), "data.tokenizer"}};
+  if (const auto init = config.string("model.init"); !init.empty()) return {{init, "model.init"}};
   if (const auto folders = shard_folders(config); !folders.empty()) {
     for (const auto& folder : folders) {
-      if (fs::exists(folder / kTokenizerName)) return folder / kTokenizerName;
+      if (fs::exists(folder / kTokenizerName)) return {{folder / kTokenizerName, "data.path"}};
     }
     throw Error(fmt::format("{}: expected tokenizer.json beside the shards, got none; name it with data.tokenizer",
                             config.where("data.path")));
@@ -85,23 +91,20 @@ text::Tokenizer read_tokenizer(const io::Config& config, const fs::path& path) {
   return text::Tokenizer::load(path).with_end_of_text(config.string("data.eos"));
 }
 
-// Loads the tokenizer of given_tokenizer. Errors name the key that gave it.
-text::Tokenizer read_given(const io::Config& config, const fs::path& path) {
+text::Tokenizer read_given(const io::Config& config, const GivenTokenizer& given) {
   try {
-    return read_tokenizer(config, path);
+    return read_tokenizer(config, given.path);
   } catch (const Error& error) {
-    const char* key = !config.is("data.tokenizer", "auto")   ? "data.tokenizer"
-                      : !config.string("model.init").empty() ? "model.init"
-                                                             : "data.path";
-    throw Error(fmt::format("{}: {}", config.where(key), error.what()));
+    throw Error(fmt::format("{}: {}", config.where(given.key), error.what()));
   }
 }
 
-text::Tokenizer load_tokenizer(const io::Config& config, const fs::path& path) {
-  auto tokenizer = read_given(config, path);
+text::Tokenizer load_tokenizer(const io::Config& config, const GivenTokenizer& given) {
+  auto tokenizer = read_given(config, given);
   if (config.is_given("data.vocab") && config.integer("data.vocab") != tokenizer.size()) {
     throw Error(fmt::format("{}: expected {}, the size of tokenizer {}, got {}; leave the key out",
-                            config.where("data.vocab"), tokenizer.size(), path.string(), config.integer("data.vocab")));
+                            config.where("data.vocab"), tokenizer.size(), given.path.string(),
+                            config.integer("data.vocab")));
   }
   return tokenizer;
 }
@@ -154,7 +157,7 @@ text::Tokenizer tokenizer_of(const io::Config& config, const data::Corpus& corpu
 // then refuses the changed recipe.
 text::Tokenizer tokenizer_of(const io::Config& config, const TrainedData& trained) {
   auto tokenizer = read_tokenizer(config, trained.tokenizer);
-  if (const auto given = given_tokenizer(config); given && fs::exists(*given)) {
+  if (const auto given = given_tokenizer(config); given && fs::exists(given->path)) {
     if (const auto named = load_tokenizer(config, *given); named.hash() != tokenizer.hash()) return named;
   }
   return tokenizer;
@@ -286,12 +289,14 @@ Sample sample_of(const std::vector<std::string>& paths, data::ReaderOptions opti
   const data::Corpus corpus(paths, options);
   data::Documents documents(corpus);
   Sample sample;
-  data::Piece piece;
-  for (size_t read = 0; read < bytes && !sample.whole;) {
-    sample.whole = !documents.next(piece);
-    if (sample.whole) break;
-    read += piece.text.size();
-    sample.pieces.push_back(std::move(piece));
+  size_t read = 0;
+  for (data::Piece piece; read < bytes && !sample.whole;) {
+    if (documents.next(piece)) {
+      read += piece.text.size();
+      sample.pieces.push_back(std::move(piece));
+    } else {
+      sample.whole = true;
+    }
   }
   if (!sample.whole)
     sample.scale = std::max(1.0, static_cast<double>(corpus.bytes()) / static_cast<double>(documents.consumed()));

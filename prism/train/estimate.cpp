@@ -151,9 +151,9 @@ Estimate estimate(const io::Config& config, const DatasetSize& data, int64_t don
   result.checkpoint_bytes = kFloat * parameters + probe.state_bytes;
   const auto every = config.integer("checkpoint.every");
   const int64_t saves = every > 0 ? (steps - 1) / every + 1 : 1;
-  const auto checkpoints =
-      std::min(static_cast<double>(config.integer("checkpoint.keep")) + 1, static_cast<double>(saves));
-  result.disk_bytes = result.checkpoint_bytes * checkpoints + static_cast<double>(data.bytes_to_write);
+  const int64_t checkpoints = std::min(config.integer("checkpoint.keep"), saves - 1) + 1;
+  result.disk_bytes =
+      result.checkpoint_bytes * static_cast<double>(checkpoints) + static_cast<double>(data.bytes_to_write);
 
   result.optimizer_seconds = probe.optimizer_seconds;
   result.step_seconds = probe.optimizer_seconds + probe.seconds_per_flop / static_cast<double>(processes) *
